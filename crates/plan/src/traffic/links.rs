@@ -5,7 +5,7 @@
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there, those with a lower copy only while no named one comes up over a link that both directions share; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or lacks room for one more checkpoint, or if one waits, the latest used without a lower copy |
-//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; from tiers higher than the next, only while nothing enters the next, or those that belong there while nothing enters the lowest |
+//! | into the lowest tier | the latest used extents that are not there, if it is eager, they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; from tiers higher than the next, only while nothing enters the next, or those that belong there while nothing enters the lowest |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named; those that it has read and did not name again only after all that it named |
 //!
 //! Over a link that both directions share, write-backs into tiers between that are not eager wait for bytes that a caller reads or waits for, and for those that are

@@ -229,21 +229,25 @@ fn over_a_shared_link_write_backs_wait_for_a_caller_that_reads_from_below() {
 /// The way straight down holds the device's room for as long as the lowest tier takes, and the tier between is about to take the bytes.
 #[test]
 fn bytes_pass_the_tier_between_only_rather_than_leave_the_lowest_one_idle() {
-    let mut setup = Setup::new(&[30, 60, 400]);
-    setup.tiers[2].depth = 4;
-    let mut machine = Machine::new(&setup);
-    machine.hint((0..40).rev().collect());
-    for version in 0..3 {
-        let ticket = machine.checkpoint(version, 5, false);
-        machine.end(Ending::Write(ticket, true));
-    }
-    let moves = machine
-        .endings()
-        .into_iter()
-        .filter_map(|ending| match ending {
+    let (used_last, used_first) = ((0..40).rev().collect(), (0..40).collect());
+    for (eager, order, begun) in [(false, used_last, vec![1, 2]), (true, used_first, vec![1])] {
+        let mut setup = Setup::new(&[30, 60, 400]);
+        setup.tiers[2].depth = 4;
+        setup.tiers[2].eager = eager;
+        let mut machine = Machine::new(&setup);
+        machine.hint(order);
+        for version in 0..3 {
+            let ticket = machine.checkpoint(version, 5, false);
+            machine.end(Ending::Write(ticket, true));
+        }
+        let endings = machine.endings().into_iter();
+        let moves = endings.filter_map(|ending| match ending {
             Ending::Transfer(id, None) => Some(machine.goes_to(id)),
             _ => None,
         });
-    assert_eq!(moves.collect::<Vec<_>>(), [1, 2]);
-    machine.read_back();
+        assert_eq!(moves.collect::<Vec<_>>(), begun, "eager: {eager}");
+        machine.settle();
+        assert!((0..3).all(|version| !eager || machine.plan().is_settled(version)));
+        machine.read_back();
+    }
 }

@@ -74,7 +74,7 @@ impl Traffic {
         }
         let is_short = self.is_short(to, outlook, pressure);
         if is_last {
-            return self.write_to_last(to, outlook, pressure, is_short || config.eager);
+            return self.write_to_last(to, outlook, pressure, is_short);
         }
         if self.gives_way(to, outlook, pressure) {
             return false;
@@ -255,7 +255,9 @@ impl Traffic {
         // Writes cost nothing while nothing comes up, or where that goes another way.
         let is_idle = !this.config.shared || self.depths[last.0].rising.transfers == 0;
         let may_as_well = outlook.piles_up && is_idle;
-        if !(outlook.expects_writes || self.prefetch_blocked || is_short || may_as_well) {
+        let is_eager = this.config.eager;
+        if !(outlook.expects_writes || self.prefetch_blocked || is_short || is_eager || may_as_well)
+        {
             return false;
         }
         let end = outlook.end(TierId(last.0 - 1));
@@ -272,7 +274,7 @@ impl Traffic {
             // hold their room for as long as the lowest tier takes. Those that belong there go all the same rather than leave it idle.
             let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
             let is_busy = self.depths[last.0].entering.transfers > 0;
-            let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well;
+            let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well || is_eager;
             let most = match is_short || (is_early && !passes) {
                 true => u64::MAX,
                 false if passes && is_busy => 0,
