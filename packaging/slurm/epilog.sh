@@ -19,13 +19,17 @@ keep() {
     exit 0
 }
 
-# Says that versions lie where no agent has left its mark.
+# Says that versions lie where the agent has left no mark, or are newer than its last one.
 unknown() {
-    local versions
-    while IFS= read -r -d '' versions; do
-        [ -e "$versions/served" ] || return 0
-    done < <(find "$directory" -xdev \( -name '*.tfc' -o -name '*.tfs' -o -name '*.open' \) -printf '%h\0' | sort -uz)
+    local version
+    while IFS= read -r -d '' version; do
+        [ -e "${version%/*}/served" ] && ! [ "$version" -nt "${version%/*}/served" ] || return 0
+    done < <(versions)
     return 1
+}
+
+versions() {
+    find "$directory" -xdev \( -name '*.tfc' -o -name '*.tfs' -o -name '*.open' \) -print0
 }
 
 [ -d "$directory" ] || exit 0
@@ -37,8 +41,10 @@ if [ -d "$directory/agent/.tierflow-agent" ]; then
     drain='"$0/tierflow" agent --stop "$1"; until "$0/tierflow-agent" --exit-when-idle 1 "$1"; do sleep 1; done'
     runuser -u "$user" -- timeout -k 10 "$patience" sh -c "$drain" "$programs" "$directory/agent" >/dev/null ||
         keep "as no agent brought all of it in $patience seconds; $programs/tierflow-agent $directory/agent, as $user, goes on with it"
-fi
-if unknown; then
+    if unknown; then
+        keep "as no agent knows where some of its versions belong"
+    fi
+elif [ -n "$(versions | head -c 1 | tr '\0' x)" ]; then
     keep "as no agent knows where its versions belong"
 fi
 rm -rf --one-file-system -- "$directory"

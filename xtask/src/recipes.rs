@@ -206,6 +206,14 @@ mod tests {
         }
         assert!(script("epilog.sh", home.path()) && job.exists());
         fs::remove_file(other.join("s1.open")).unwrap();
+        // One is newer than the agent's last look.
+        let (mark, version) = (served.join("served"), served.join("v1.tfc"));
+        let now = std::time::SystemTime::now();
+        let set = |path: &Path, at| fs::File::open(path).unwrap().set_modified(at).unwrap();
+        set(&mark, now);
+        set(&version, now + std::time::Duration::from_secs(1));
+        assert!(script("epilog.sh", home.path()) && job.exists());
+        set(&version, now);
         assert!(script("epilog.sh", home.path()) && !job.exists());
     }
 }

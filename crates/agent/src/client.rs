@@ -322,7 +322,7 @@ impl AgentVault {
         }
     }
 
-    /// Both ends, once this process writes itself. No lock is held while it does: storage may hang.
+    /// Both ends, once this process writes itself. The lock is held while they are opened, and not while they are used: storage may hang.
     fn writer(&self) -> Option<Arc<Ends>> {
         self.writer.lock().clone()
     }

@@ -103,12 +103,13 @@ impl Ends {
         Ok(Arc::clone(node.insert(Arc::new(opened))))
     }
 
-    /// Leaves a mark beside the node's pieces, which tells whoever cleans up that they are brought once the agent has nothing left to do.
+    /// Leaves a mark beside the node's pieces, which tells whoever cleans up that those which are no newer are brought once the agent has
+    /// nothing left to do.
     pub(crate) fn mark_served(&self) -> Result<()> {
         let path = Path::new(&self.route.local).join(format!("rank-{}", self.route.rank));
         let folder = Folder::open(&path, OFlags::NOFOLLOW);
         let folder = folder.map_err(|source| failed(&path, source))?;
-        folder.make(SERVED)
+        folder.touch(SERVED)
     }
 
     /// Opens the node's directory anew when it is next needed.
@@ -283,15 +284,22 @@ mod tests {
     use crate::flow::tests::{bring, with_version};
     use std::collections::BTreeSet;
     use std::path::Path;
+    use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
     use tierflow_store::{Options, Region, Repository, Snapshot};
 
     #[test]
     fn an_agent_leaves_its_mark_beside_the_pieces() {
         let (_home, flow) = with_version();
-        flow.scan();
         let mark = Path::new(&flow.route.local).join("rank-0").join(SERVED);
-        assert!(mark.exists());
+        flow.scan();
+        assert!(!mark.exists(), "the route is not noted");
+        flow.is_noted.store(true, Ordering::Release);
+        flow.scan();
+        let first = mark.metadata().unwrap().modified().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        flow.scan();
+        assert!(mark.metadata().unwrap().modified().unwrap() > first);
         bring(&flow);
         assert_eq!(flow.status().trouble, None);
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use state::State;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tierflow_store::{Error, Identity, Options, PieceInfo, Result, guarded, left_behind};
 
@@ -150,9 +150,11 @@ impl Flow {
                 why: "nothing of this rank is in it, as if its file system was not mounted",
             });
         }
+        // A mark says that all pieces which are as old are noted. Without it, whoever cleans up keeps them.
+        if self.is_noted.load(Ordering::Acquire) {
+            let _kept_without = ends.mark_served();
+        }
         let local = ends.node()?.own_pieces()?;
-        // Without the mark, whoever cleans up keeps the pieces.
-        let _kept_without = ends.mark_served();
         let removed = ends.removed()?;
         let external = identities(keys(&ends.external.own_pieces()?));
         let here = identities(keys(&local));

@@ -69,11 +69,19 @@ impl Folder {
             .map_err(|source| self.failed("renaming", new, source))
     }
 
-    /// Makes an empty file, if there is none of that name.
-    pub(crate) fn make(&self, name: &str) -> Result<()> {
+    /// Makes an empty file, if there is none of that name, and gives it the present time.
+    pub(crate) fn touch(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let now = fs::Timespec {
+            tv_sec: 0,
+            tv_nsec: fs::UTIME_NOW,
+        };
+        let now = fs::Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
         let made = fs::openat(&self.descriptor, name, flags, Mode::RUSR | Mode::WUSR);
-        made.map(drop)
+        made.and_then(|file| fs::futimens(file, &now))
             .map_err(|source| self.failed("making", name, source))
     }
 

@@ -268,7 +268,8 @@ impl Server {
         None
     }
 
-    /// Accepts no more routes, and scans for what is left now. What failed before is tried once more.
+    /// Accepts no more routes, and scans for what is left now. What failed before is tried once more; what fails from now on is the next
+    /// agent's.
     fn stop(&self) {
         let mut shared = self.shared.lock();
         shared.stopping = true;

@@ -147,7 +147,7 @@ public:
 
     bool checkpoint(const std::string &name, int version) override {
         bool waited = checkpoint_wait();
-        // Begun nevertheless, as the other ranks begin it.
+        // The checkpoint is begun nevertheless, as the other ranks begin it.
         if (!checkpoint_begin(name, version))
             return false;
         bool success = waited && checkpoint_mem(VELOC_CKPT_ALL, {});

@@ -43,7 +43,7 @@ pub enum Error {
          AfterRestore::Keep, which is the default"
     )]
     DiscardsRestored,
-    /// The engine has no such cache, or a pool decides its size.
+    /// The engine has no such cache, or a pool decides its size, or its memory came in one piece.
     #[error("the {cache} cache cannot be resized: {why}")]
     NotResizable {
         /// "device" or "host".

@@ -61,7 +61,9 @@ class DamagedError(StorageError):
 
 
 class DeviceError(TierflowError, RuntimeError):
-    """The GPU cannot be had, or it failed: choose another device, or start the process anew."""
+    """The GPU cannot be had, or it failed, or the system refuses a cache memory or a thread: choose another device, smaller caches, or start the
+    process anew.
+    """
 
 
 class ForkedError(TierflowError, RuntimeError):

@@ -77,10 +77,10 @@ class Storage(_Storage):  # type: ignore[misc]
             # There is no room for both.
             self._engine.discard(self._versions.pop(key))
             self._engine.checkpoint(self.next_version, *arrays)
-        if key in self._versions:
-            self._engine.discard(self._versions[key])
-        self._versions[key] = self.next_version
+        earlier, self._versions[key] = self._versions.get(key), self.next_version
         self.next_version += 1
+        if earlier is not None:
+            self._engine.discard(earlier)
 
     def load(self, key: int, locations: Sequence[Any]) -> None:
         # What does not lie in one run is brought back beside, and copied.

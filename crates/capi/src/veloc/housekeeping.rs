@@ -75,13 +75,19 @@ impl Housekeeping {
     }
 
     pub(super) fn submit(&self, accepted: Accepted) -> Outcome {
-        let gone = || Failure::argument("VELOC_Finalize was called");
-        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         self.work.progress.lock().pending += 1;
-        jobs.send(accepted).map_err(|_| {
+        self.send(accepted)
+    }
+
+    /// Hands the thread a checkpoint that counts as pending.
+    fn send(&self, accepted: Accepted) -> Outcome {
+        let jobs = self.jobs.as_ref();
+        let is_sent = jobs.is_some_and(|jobs| jobs.send(accepted).is_ok());
+        if !is_sent {
             self.work.progress.lock().pending -= 1;
-            gone()
-        })
+            return Err(Failure::argument("VELOC_Finalize was called"));
+        }
+        Ok(())
     }
 
     /// Returns true if all accepted checkpoints are durable.
@@ -96,11 +102,15 @@ impl Housekeeping {
             let mut progress = self.work.progress.lock();
             match progress.failed {
                 Some(_) => Vec::new(),
-                None => std::mem::take(&mut progress.left),
+                None => {
+                    // They are pending at once: nothing is forgotten of the files that are newer.
+                    progress.pending += progress.left.len();
+                    std::mem::take(&mut progress.left)
+                }
             }
         };
-        left.into_iter()
-            .try_for_each(|accepted| self.submit(accepted))
+        let sent: Vec<Outcome> = left.into_iter().map(|left| self.send(left)).collect();
+        sent.into_iter().collect()
     }
 
     /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. The last failure since the

@@ -161,28 +161,38 @@ impl Client {
         }
         places.retain(|place| Place::is_url(place) || place.is_dir());
         let is_wanted = |head: &Head| head.name == name && is_wanted(head.version);
-        let mut best: Option<(u64, Head, History)> = None;
+        let mut best: Option<(u64, usize, Head, History)> = None;
         let mut unread = Vec::new();
-        for place in places {
-            let found = newest_in(place, rank, is_wanted, &mut unread);
-            let found = found.unwrap_or_else(|failure| {
-                unread.push(failure);
+        for (number, place) in places.into_iter().enumerate() {
+            let mut note = |created, failure| {
+                unread.push(Unread {
+                    place: number,
+                    created,
+                    failure,
+                });
+            };
+            let found = newest_in(place, rank, is_wanted, &mut note).unwrap_or_else(|failure| {
+                note(0, failure);
                 None
             });
-            if let Some((created, ..)) = &found
-                && best.as_ref().is_none_or(|(other, ..)| created > other)
+            if let Some((created, head, opened)) = found
+                && best.as_ref().is_none_or(|(other, ..)| created > *other)
             {
-                best = found;
+                best = Some((created, number, head, opened));
             }
         }
-        if best.is_some() {
-            for failure in unread.drain(..) {
-                to_standard_error(Level::Warn, &format!("passed over: {failure}"));
-            }
+        // A head that cannot be read may be the one that is wanted: of another group, if it is as new.
+        let hides = |unread: &Unread| match &best {
+            Some((created, place, ..)) => unread.place != *place && unread.created >= *created,
+            None => true,
+        };
+        if let Some(first) = unread.iter().position(hides) {
+            return Err(unread.swap_remove(first).failure);
         }
-        let best = best.map(|(_, head, opened)| (head, opened));
-        // A head that cannot be read may be the one that is wanted.
-        unread.into_iter().next().map_or(Ok(best), Err)
+        for Unread { failure, .. } in unread {
+            to_standard_error(Level::Warn, &format!("passed over: {failure}"));
+        }
+        Ok(best.map(|(.., head, opened)| (head, opened)))
     }
 
     /// Brings the regions that are chosen back.
@@ -345,13 +355,22 @@ impl Reading {
     }
 }
 
-/// Returns a rank's newest checkpoint in a place that is wanted, and when it was taken. Why heads cannot be read is added to
-/// `unread`.
+/// A head, or a whole place, that cannot be read.
+struct Unread {
+    /// The number of the place.
+    place: usize,
+    /// The time when the head was written; 0 of a place.
+    created: u64,
+    failure: Failure,
+}
+
+/// Returns a rank's newest checkpoint in a place that is wanted, and when it was taken. `note` hears of each head that cannot be read:
+/// when it was written, and why.
 fn newest_in(
     place: PathBuf,
     rank: u32,
     is_wanted: impl Fn(&Head) -> bool,
-    unread: &mut Vec<Failure>,
+    note: &mut impl FnMut(u64, Failure),
 ) -> Outcome<Option<(u64, Head, History)>> {
     let opened = History::open(place)?;
     let mut found: Option<(u64, Head)> = None;
@@ -359,7 +378,7 @@ fn newest_in(
         // In a directory of one process, it is the only one.
         let of = if info.ranks == 1 { 0 } else { rank };
         let head = head_in(&opened, info.version, of).unwrap_or_else(|failure| {
-            unread.push(failure);
+            note(info.created, failure);
             None
         });
         let newest = found.as_ref().map_or(0, |(_, newest)| newest.version);

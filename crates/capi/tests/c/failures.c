@@ -152,7 +152,7 @@ static void a_damaged_head(const char *directory)
     CHECK(VELOC_Restart_begin_rank("heat", 1, 3) == VELOC_SUCCESS);
     CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && step == 1);
     CHECK(VELOC_Restart_end(1) == VELOC_SUCCESS);
-    /* It may be the one that is looked for. */
+    /* The head that cannot be read may be the one that is looked for. */
     CHECK(VELOC_Restart_begin_rank("heat", 2, 3) == VELOC_FAILURE);
     CHECK(VELOC_Restart_test_rank("cold", 0, 3) == VELOC_UNKNOWN);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
@@ -163,17 +163,17 @@ static void no_way_for_a_time_line(const char *directory)
 {
     char path[4096];
     CHECK(setenv("VELOC_TIMELINE_FILE", "/none/such", 1) == 0);
-    CHECK(setenv("VELOC_CLOSING_PATIENCE", "2", 1) == 0);
     init();
     CHECK(VELOC_Checkpoint("heat", 1) == VELOC_SUCCESS);
     CHECK(VELOC_Cleanup("heat") == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
     CHECK(strstr(tf_error_message(), "/none/such") != NULL);
     snprintf(path, sizeof path, "%s/persistent", directory);
-    run("rm -r", path);
+    run("rm -rf", path);
+    CHECK(setenv("VELOC_CLOSING_PATIENCE", "2", 1) == 0);
     init();
     CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
-    run("rm -r", path);
+    run("rm -rf", path);
     CHECK(VELOC_Checkpoint("heat", 2) == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
     CHECK(strstr(tf_error_message(), "version 2 of \"heat\" not durable") != NULL);
