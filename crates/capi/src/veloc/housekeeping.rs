@@ -103,7 +103,7 @@ impl Housekeeping {
             match progress.failed {
                 Some(_) => Vec::new(),
                 None => {
-                    // They are pending at once: nothing is forgotten of the files that are newer.
+                    // All are pending at once, so nothing is forgotten of the files that are newer.
                     progress.pending += progress.left.len();
                     std::mem::take(&mut progress.left)
                 }
