@@ -315,6 +315,29 @@ fn a_share_of_a_tiny_peak_is_kept() {
     assert_keeps_share(1e-300, Element::F64, &[0.0; 100]);
 }
 
+/// Multiples at both ends of their range differ by 2^31, which 32 bits with a sign do not hold.
+#[test]
+fn the_largest_multiples_beside_each_other_keep_their_bound() {
+    const MOST: f64 = (1 << 30) as f64;
+    for (element, end, bound) in [
+        (Element::F64, MOST - 0.3, 0.5),
+        (Element::F32, 1.0, 0.5 / (MOST - 0.3)),
+    ] {
+        let codec = Bounded::new(Bound::Absolute(bound)).unwrap();
+        let ends = [-end, end, end, -end, 0.0, end, -end, -end];
+        for turn in 0..ends.len() {
+            let values = ends.iter().copied().cycle().skip(turn).take(100);
+            let input = common::bytes_of(element, values);
+            assert_comes_back(&codec, element, &input, "ends");
+            // The values were rounded, not stored bit for bit.
+            let encoded = codec.encode_to_vec(&input, element).unwrap();
+            let mut output = vec![0; input.len()];
+            decode(&encoded, &mut output).unwrap();
+            assert!(element == Element::F32 || output != input, "{turn}");
+        }
+    }
+}
+
 fn element() -> impl Strategy<Value = Element> {
     (0..Element::ALL.len()).prop_map(|n| Element::ALL[n])
 }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use crate::header::Header;
 
-/// The largest multiple: the difference of two, with a sign bit, fits in 32 bits.
+/// The largest multiple: the difference of two, as a wrapped sum, fits in 32 bits.
 const MOST: f64 = 1_073_741_824.0;
 
 /// A type of values.

@@ -42,7 +42,8 @@ pub(super) fn encode<F: Float>(quantiser: &Quantiser, values: &[u8], out: &mut V
         for (value, stored) in group.chunks_exact(F::BYTES).zip(stored) {
             match quantiser.multiple(F::from_le(value)) {
                 Some(multiple) => {
-                    let difference = multiple - last;
+                    // The one difference that 32 bits do not hold, 2^31, becomes -2^31: the decoder's sum wraps back.
+                    let difference = multiple.wrapping_sub(last);
                     *stored = ((difference << 1) ^ (difference >> 31)).cast_unsigned();
                     all |= *stored;
                     last = multiple;
