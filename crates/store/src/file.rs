@@ -1,11 +1,12 @@
 //! An open file as [`Storage`]: whole blocks, by direct I/O where the file system has it.
 
 use crate::injected::Injected;
+use crate::scratch::fresh_name;
 use crate::{Error, Result, Storage};
 use rustix::fs;
 use rustix::io::{self, Errno};
 use rustix::process::{Resource, getrlimit};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -108,17 +109,16 @@ pub fn within_limit(end: u64) -> io::Result<()> {
     }
 }
 
-/// Replaces a file by these bytes in one step: readers see the old bytes or the new ones. With `lasts`, the new ones are on the disk when
-/// this returns. They are written beside the file first, under its name with the process and `.new` behind it.
+/// Replaces a file by these bytes in one step: readers see the old bytes or the new ones, also where others replace it at the same time.
+/// With `lasts`, the new ones are on the disk when this returns. They are written beside the file first, under its name with
+/// `.tierflow-`, numbers and `.new` behind it, which no other file has.
 ///
 /// # Errors
 /// The system's error. The file is as it was, unless the directory alone could not be synchronised.
 pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
-    let write = || {
-        within_limit(bytes.len() as u64)?;
-        let mut file = std::fs::File::create(&new)?;
+    within_limit(bytes.len() as u64)?;
+    let (mut file, new) = create_beside(path)?;
+    let mut write = || {
         file.write_all(bytes)?;
         if lasts {
             file.sync_all()?;
@@ -132,6 +132,19 @@ pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<(
     write().inspect_err(|_| {
         let _already_failed = std::fs::remove_file(&new);
     })
+}
+
+/// Makes a file beside another one, under a name that was free. A process of the same number may be at work on another node, or have
+/// been killed.
+fn create_beside(path: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
+    loop {
+        let mut new = path.as_os_str().to_owned();
+        new.push(format!("{}.new", fresh_name()));
+        match std::fs::File::create_new(&new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            created => return Ok((created?, new.into())),
+        }
+    }
 }
 
 fn io_pwrite(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -172,5 +185,44 @@ impl Storage for File {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks in one process write their statistics to one file.
+    #[test]
+    fn threads_that_replace_one_file_do_not_mix_their_bytes() {
+        const LENGTH: usize = 200_000;
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("statistics");
+        std::thread::scope(|scope| {
+            for own in 1..=4_u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        replace_file(path, &[own; LENGTH], false).unwrap();
+                        let bytes = std::fs::read(path).unwrap();
+                        assert_eq!(bytes.len(), LENGTH);
+                        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_a_killed_process_left_is_no_obstacle() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("nodes");
+        for number in 0..9 {
+            let left = format!("nodes.tierflow-{}-{number}.new", std::process::id());
+            std::fs::write(home.path().join(left), "left").unwrap();
+        }
+        replace_file(&path, b"new", true).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
 }
