@@ -116,6 +116,36 @@ fn the_earlier_versions_count_until_a_new_one_is_there() {
     assert!(outcomes.iter().all(|count| *count > 1), "{outcomes:?}");
 }
 
+/// The answer to a write is lost: the next try, or one on the way, hears that the object is there.
+#[test]
+fn a_version_whose_answer_was_lost_is_there_at_once() {
+    for is_retried_on_the_way in [false, true] {
+        let (faulty, store) = lagging(LENGTHS[0]);
+        faulty.lags.store(usize::MAX, Relaxed);
+        let second = objects(&store);
+        let bytes = vec![2; 100];
+        // So many that an index has rows of them.
+        let versions = 10..1100;
+        for version in versions.clone() {
+            if is_retried_on_the_way {
+                faulty.retries.store(true, Relaxed);
+            } else {
+                faulty.loses_answers.store(true, Relaxed);
+                save(&second, version, &bytes).unwrap_err();
+                faulty.loses_answers.store(false, Relaxed);
+            }
+            save(&second, version, &bytes).unwrap();
+            faulty.retries.store(false, Relaxed);
+            let piece = second.piece(version).unwrap();
+            assert!(piece.read("state").unwrap() == bytes, "{version}");
+        }
+        faulty.lags.store(0, Relaxed);
+        assert_eq!(common::indexes(&store).len(), 1, "{is_retried_on_the_way}");
+        let expected: Vec<(u64, u8)> = versions.map(|version| (version, 2)).collect();
+        assert!(offered(&objects(&store)).ends_with(&expected));
+    }
+}
+
 #[test]
 fn an_engine_goes_on_where_lists_lag() {
     for length in LENGTHS {

@@ -229,9 +229,14 @@ impl Repository {
                 own.is_some_and(|own| own.was_not_offered(version, there))
             };
             match find(blobs, name)? {
-                Some(there) if has_same_bytes(&there, &identity) => return Ok(()),
-                Some(there) if was_not_offered(&there) => self.note_hidden(blobs, None)?,
-                Some(there) => arrival.may_replace(version, &there, &identity)?,
+                Some((there, stamp)) if has_same_bytes(&there.identity, &identity) => {
+                    self.state().enter(blobs, name, Ok(there), stamp, false);
+                    return Ok(());
+                }
+                Some((there, _)) if was_not_offered(&there.identity) => {
+                    self.note_hidden(blobs, None)?;
+                }
+                Some((there, _)) => arrival.may_replace(version, &there.identity, &identity)?,
                 // The blob is damaged, or was removed meanwhile.
                 None => {}
             }
@@ -454,13 +459,13 @@ impl State {
     }
 }
 
-/// The identity of a piece that the list does not have: it is asked for by its name. `None` if it is damaged or not there.
-fn find(blobs: &dyn Blobs, name: BlobName) -> Result<Option<Identity>> {
+/// A piece that the list does not have: it is asked for by its name. `None` if it is damaged or not there.
+fn find(blobs: &dyn Blobs, name: BlobName) -> Result<Option<(Record, BlobStamp)>> {
     let Some(stamp) = blobs.stamp(&name.text())? else {
         return Ok(None);
     };
     let there = head(blobs, (name, stamp))?;
     Ok(there
         .and_then(std::result::Result::ok)
-        .map(|record| record.identity))
+        .map(|record| (record, stamp)))
 }
