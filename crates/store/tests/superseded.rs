@@ -8,6 +8,7 @@ use histories::{fast_home, save};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tierflow_store::{Error, Faults, Identity, Options, Region, Repository, Retention, Snapshot};
 
 fn numbers(repository: &Repository) -> Vec<u64> {
@@ -270,4 +271,41 @@ fn a_note_whose_name_cannot_be_made_to_last_is_not_read() {
         writer.supersede(&pieces).unwrap();
     }
     assert_eq!(numbers(&writer), [5]);
+}
+
+/// The note is replaced while a reader looks at it: a read that fails is tried again a little later, and gives the time for that.
+#[test]
+fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
+    let home = fast_home();
+    let writer = open(home.path());
+    (0..4).for_each(|version| save(&writer, version, 300));
+    writer.supersede(&identities(&writer, &[1, 3])).unwrap();
+    let note = home.path().join("rank-0/superseded.note");
+    let (bytes, new) = (std::fs::read(&note).unwrap(), home.path().join("new"));
+    let (is_over, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                std::fs::write(&new, &bytes).unwrap();
+                std::fs::rename(&new, &note).unwrap();
+                replaced.fetch_add(1, Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let looks: Vec<_> = (0..12)
+            .map(|good| {
+                let faults = Arc::<Faults>::default();
+                let reader = faults.during(|| reader(home.path()));
+                let before = replaced.load(Relaxed);
+                while replaced.load(Relaxed) < before + 2 {
+                    std::thread::yield_now();
+                }
+                faults.good_reads.store(good, Relaxed);
+                faults.bad_reads.store(2, Relaxed);
+                numbers(&reader)
+            })
+            .collect();
+        is_over.store(true, Relaxed);
+        assert_eq!(looks, vec![[0, 2]; 12]);
+    });
 }

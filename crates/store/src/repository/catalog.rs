@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The outcome of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RefreshResult {
+pub(super) enum RefreshResult {
     /// The file is as it was.
     Same,
     /// Something else.
@@ -185,8 +185,8 @@ impl Catalog {
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
         let truncations: BTreeSet<Truncation> = names_of.collect();
         let directory = self.directory()?.clone();
-        let is_noted = self.superseded.refresh(&directory, &names)?;
-        let is_truncated = is_noted || truncations != self.truncations;
+        let noted = self.superseded.refresh(&directory, &names)?;
+        let is_truncated = truncations != self.truncations;
         self.truncations = truncations;
         self.aside = names
             .iter()
@@ -207,10 +207,11 @@ impl Catalog {
         let before = self.files.len();
         self.files.retain(|name, _| there.contains_key(name));
         // A directory that is read while a file is renamed may show neither name.
-        let mut looks = vec![match before == self.files.len() {
+        let listed = match before == self.files.len() {
             true => RefreshResult::Same,
             false => RefreshResult::Gone,
-        }];
+        };
+        let mut looks = vec![noted, listed];
         if is_truncated {
             looks.push(RefreshResult::Changed);
         }

@@ -1,6 +1,6 @@
 //! The note of copies that do not count any more: other copies of their versions, or of their bases, do.
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, RefreshResult};
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Identity;
@@ -82,12 +82,16 @@ impl Superseded {
         !self.entries.is_empty() && self.entries.contains(&Entry::of(version, identity))
     }
 
-    /// Reads the note if it changed. Returns true if it says something else than before. A damaged line is named as damage, and its copy
-    /// may count again.
+    /// Reads the note if it changed, and tells if it says something else than before. A damaged line is named as damage, and its copy may
+    /// count again. A note that gives way to another one meanwhile is `Gone`: the list stays as it was until the next look.
     ///
     /// # Errors
     /// When the note cannot be read: which copies count is not known then.
-    pub(super) fn refresh(&mut self, directory: &Directory, names: &[String]) -> Result<bool> {
+    pub(super) fn refresh(
+        &mut self,
+        directory: &Directory,
+        names: &[String],
+    ) -> Result<RefreshResult> {
         let is_there = names
             .binary_search_by(|name| name.as_str().cmp(NOTE))
             .is_ok();
@@ -96,13 +100,16 @@ impl Superseded {
             false => None,
         };
         if stamp == self.stamp {
-            return Ok(false);
+            return Ok(RefreshResult::Same);
         }
         let mut new = Self {
             stamp,
             ..Self::default()
         };
-        if let Some(handle) = directory.read(NOTE)? {
+        if stamp.is_some() {
+            let Some(handle) = directory.read(NOTE)? else {
+                return Ok(RefreshResult::Gone);
+            };
             let size = handle.plain.size()?.min(LONGEST);
             let mut bytes = vec![0; size as usize];
             handle.plain.read(0, &mut bytes)?;
@@ -122,7 +129,10 @@ impl Superseded {
         }
         let is_other = new.entries != self.entries;
         *self = new;
-        Ok(is_other)
+        Ok(match is_other {
+            true => RefreshResult::Changed,
+            false => RefreshResult::Same,
+        })
     }
 }
 
