@@ -331,6 +331,7 @@ mod tests {
             start: 2,
             from: 1,
             last: 2,
+            step: 1,
         };
         for rank in &mut all[..2] {
             rank.own = vec![1, 2];

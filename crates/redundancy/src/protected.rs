@@ -137,11 +137,8 @@ impl Protected {
         let need_not = elsewhere | &discarded_in_part(&all);
         worker.protect_rest(&given_up, &need_not)?;
         for version in given_up {
-            store.truncations().tidy_later(Truncation {
-                start,
-                from: version,
-                last: version,
-            });
+            let given_up = Truncation::discarded(start, version);
+            store.truncations().tidy_later(given_up);
         }
         let gone = gone(&lost, member.rank, member.patience, collective)?;
         // Versions from before are protected under one number, and this run's under the next, as it may give up the former.

@@ -2,111 +2,22 @@
 //! newer ones, and a rank that discards versions what it protects of these: each by a file in the rank's parity store, named by the start
 //! and the versions. A note of one rank counts for all.
 
-use crate::wire::wire;
+mod row;
+
+pub(crate) use row::Truncation;
+
 use crate::{Error, Result};
+use row::rows;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Versions from `from` to `last` that were protected in earlier starts than `start` do not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Truncation {
-    /// The start that went on from an older version, or the one behind that in which the versions were discarded.
-    pub(crate) start: u64,
-    /// The first version that does not count.
-    pub(crate) from: u64,
-    /// The last one: [`u64::MAX`] unless the versions were discarded.
-    pub(crate) last: u64,
-}
-
 /// No more runs that went on from older versions are remembered.
 const MOST: usize = 64;
-/// No more rows of discarded versions are remembered. Ranks remove hundreds of versions at a time, which may be as many rows.
+/// No more rows of discarded versions are remembered, but for those that a discard is about. The numbers of a run that counts up in steps
+/// are one row; others may be as many rows as versions.
 const MOST_ROWS: usize = 512;
-
-impl Truncation {
-    /// From a version on.
-    pub(crate) fn behind(start: u64, from: u64) -> Self {
-        let last = u64::MAX;
-        Self { start, from, last }
-    }
-
-    pub(crate) fn name(self) -> String {
-        let Self { start, from, last } = self;
-        match self.is_of_discarded() {
-            true => format!("s{start:020}-{from:020}-{last:020}.cut"),
-            false => format!("s{start:020}-{from:020}.cut"),
-        }
-    }
-
-    /// Returns true if the versions were discarded one by one.
-    fn is_of_discarded(self) -> bool {
-        self.last != u64::MAX
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let (start, from) = name
-            .strip_suffix(".cut")?
-            .strip_prefix('s')?
-            .split_once('-')?;
-        let (from, last) = match from.split_once('-') {
-            Some((from, last)) => (from, last.parse().ok()?),
-            None => (from, u64::MAX),
-        };
-        let truncation = Self {
-            start: start.parse().ok()?,
-            from: from.parse().ok()?,
-            last,
-        };
-        // Names of other forms are not ours.
-        (truncation.name() == name).then_some(truncation)
-    }
-
-    pub(crate) fn hits(self, version: u64, start: u64) -> bool {
-        self.has(version) && start < self.start
-    }
-
-    fn has(self, version: u64) -> bool {
-        (self.from..=self.last).contains(&version)
-    }
-
-    /// Returns true if the version was discarded, in whichever start it was protected.
-    pub(crate) fn has_discarded(self, version: u64) -> bool {
-        self.is_of_discarded() && self.has(version)
-    }
-
-    fn covers(self, other: Self) -> bool {
-        self.start >= other.start && self.from <= other.from && self.last >= other.last
-    }
-}
-
-wire!(Truncation { start, from, last });
-
-/// Rows of consecutive versions, with those of `old` that they touch.
-fn rows(start: u64, old: &BTreeSet<Truncation>, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
-    let one = |version: &u64| Truncation {
-        start,
-        from: *version,
-        last: *version,
-    };
-    let mut all: Vec<Truncation> = versions
-        .iter()
-        .map(one)
-        .chain(old.iter().copied())
-        .collect();
-    all.sort_unstable();
-    let mut rows: Vec<Truncation> = Vec::new();
-    for next in all {
-        match rows.last_mut() {
-            Some(row) if next.from <= row.last.saturating_add(1) => {
-                row.last = row.last.max(next.last);
-            }
-            _ => rows.push(next),
-        }
-    }
-    rows.into_iter().collect()
-}
 
 /// The truncations of one rank. [`ParityStore`](crate::ParityStore) changes the files as the calls here say.
 #[derive(Debug, Default)]
@@ -177,15 +88,15 @@ impl Truncations {
         self.unmade.insert(new);
         let covered = self.known.iter().copied();
         let covered = covered.filter(|known| new.covers(*known)).collect();
-        self.replace(covered, [new].into())
+        self.replace(covered, [new].into(), &BTreeSet::new())
     }
 
-    /// Notes that versions are discarded: what was protected of them before `start` does not count. Rows of consecutive versions of one
-    /// start are one file. Returns the truncations that the new ones replace.
+    /// Notes that versions are discarded: what was protected of them before `start` does not count. A row of versions of one start is one
+    /// file. Returns the truncations that the new ones replace.
     pub(crate) fn discard(&mut self, start: u64, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
         let old: BTreeSet<Truncation> = self.rows().filter(|row| row.start == start).collect();
         let new = rows(start, &old, versions);
-        self.replace(old, new)
+        self.replace(old, new, versions)
     }
 
     /// Takes back that a version is discarded: its number was used again, and what is protected of it in a start counts from now on.
@@ -194,15 +105,13 @@ impl Truncations {
         let hits = |row: &Truncation| row.hits(version, start);
         let old: BTreeSet<Truncation> = self.rows().filter(hits).collect();
         let parts = old.iter().flat_map(|row| {
-            let before = version
-                .checked_sub(1)
-                .map(|last| Truncation { last, ..*row });
-            let from = version.saturating_add(1);
-            [before, Some(Truncation { from, ..*row })]
+            let before = version.checked_sub(row.step);
+            let behind = version.checked_add(row.step);
+            let before = before.and_then(|last| row.part(row.from, last));
+            [before, behind.and_then(|from| row.part(from, row.last))]
         });
-        let parts = parts.flatten().filter(|row| row.from <= row.last);
-        let parts = parts.collect();
-        self.replace(old, parts)
+        let parts = parts.flatten().collect();
+        self.replace(old, parts, &BTreeSet::new())
     }
 
     /// The rows of discarded versions.
@@ -211,11 +120,13 @@ impl Truncations {
         known.filter(|known| known.is_of_discarded())
     }
 
-    /// Enters truncations in the place of old ones. Returns these, and the oldest of each kind beyond its limit.
+    /// Enters truncations in the place of old ones. Returns these, and the oldest of each kind beyond its limit: none that has no file yet,
+    /// or one of the versions that are discarded now.
     fn replace(
         &mut self,
         old: BTreeSet<Truncation>,
         new: BTreeSet<Truncation>,
+        now: &BTreeSet<u64>,
     ) -> BTreeSet<Truncation> {
         self.unmade.extend(new.difference(&self.known));
         self.known.extend(&new);
@@ -223,8 +134,13 @@ impl Truncations {
         for (is_of_discarded, most) in [(false, MOST), (true, MOST_ROWS)] {
             let of_kind = |one: &&Truncation| one.is_of_discarded() == is_of_discarded;
             let kept: Vec<&Truncation> = self.known.difference(&old).filter(of_kind).collect();
-            let oldest = kept.len().saturating_sub(most);
-            old.extend(kept.into_iter().take(oldest).copied().collect::<Vec<_>>());
+            let beyond = kept.len().saturating_sub(most);
+            let may_go = |one: &&Truncation| {
+                !self.unmade.contains(*one)
+                    && !now.iter().any(|version| one.has_discarded(*version))
+            };
+            let oldest = kept.into_iter().filter(may_go).take(beyond);
+            old.extend(oldest.copied().collect::<Vec<_>>());
         }
         self.unmade.retain(|one| !old.contains(one));
         old
@@ -290,29 +206,6 @@ mod tests {
     use crate::ParityStore;
     use tempfile::TempDir;
 
-    #[test]
-    fn names_are_read_as_they_are_written() {
-        for last in [12, 40, u64::MAX] {
-            let truncation = Truncation {
-                start: 3,
-                from: 12,
-                last,
-            };
-            assert_eq!(Truncation::parse(&truncation.name()), Some(truncation));
-        }
-        // As directories have it that were written before discarded versions were noted.
-        let before = "s00000000000000000003-00000000000000000012.cut";
-        assert_eq!(Truncation::parse(before), Some(Truncation::behind(3, 12)));
-        for other in [
-            "s3-12.cut",
-            "s3-12-14.cut",
-            "00000000000000000012.parity",
-            ".cut",
-        ] {
-            assert_eq!(Truncation::parse(other), None, "{other}");
-        }
-    }
-
     /// The truncations on a disk.
     fn on_disk(home: &TempDir) -> Truncations {
         let entries = std::fs::read_dir(home.path()).unwrap();
@@ -331,7 +224,13 @@ mod tests {
     }
 
     fn row(start: u64, from: u64, last: u64) -> Truncation {
-        Truncation { start, from, last }
+        let step = 1;
+        Truncation {
+            start,
+            from,
+            last,
+            step,
+        }
     }
 
     #[test]
@@ -379,10 +278,56 @@ mod tests {
         store.truncations().give_up(Truncation::behind(4, 5));
         store.note_truncation().unwrap();
         assert_eq!(on_disk(), [row(3, 4, 5), Truncation::behind(4, 5)].into());
-        let many: Vec<u64> = (0..2 * MOST_ROWS as u64 + 8).step_by(2).collect();
-        discard(9, &many);
-        assert_eq!(on_disk().len(), MOST_ROWS + 1);
-        assert!(on_disk().contains(&Truncation::behind(4, 5)));
+    }
+
+    #[test]
+    fn versions_that_are_numbered_in_steps_are_one_row() {
+        let (store, home) = store();
+        // A run discards each version after the next one, and beside them some of other numbers.
+        for version in (100..=80_000).step_by(100) {
+            discard(&store, 3, &[version]).unwrap();
+            if version % 8_000 == 0 {
+                discard(&store, 3, &[version - 50]).unwrap();
+            }
+        }
+        let there = on_disk(&home).known;
+        assert_eq!(store.truncations().known, there);
+        assert!(there.len() < 15, "{there:?}");
+        let hit = (0..=80_200).filter(|version| there.iter().any(|row| row.hits(*version, 2)));
+        let is_discarded = |version: &u64| {
+            let of_steps = *version > 0 && *version <= 80_000 && version.is_multiple_of(100);
+            of_steps || (version + 50).is_multiple_of(8_000)
+        };
+        assert!(hit.eq((0..=80_200).filter(is_discarded)));
+        // One is used again, and discarded again.
+        store.take_back(500, 2, || true).unwrap();
+        let there = on_disk(&home).known;
+        let hits = |version| there.iter().any(|row| row.hits(version, 2));
+        assert!(!hits(500) && hits(400) && hits(600));
+        discard(&store, 3, &[500]).unwrap();
+        assert_eq!(store.truncations().known, on_disk(&home).known);
+        assert!(on_disk(&home).known.iter().any(|row| row.hits(500, 2)));
+    }
+
+    #[test]
+    fn what_is_discarded_is_noted_however_much_is() {
+        let (store, home) = store();
+        let are_noted = |versions: &[u64]| {
+            let there = on_disk(&home).known;
+            assert_eq!(store.truncations().known, there);
+            let is_noted = |version: &u64| there.iter().any(|row| row.hits(*version, 2));
+            versions.iter().all(is_noted)
+        };
+        // No three are at equal distances.
+        let cubes: Vec<u64> = (10..20 + MOST_ROWS as u64).map(|n| n * n * n).collect();
+        discard(&store, 3, &cubes).unwrap();
+        assert!(are_noted(&cubes));
+        // The lowest of all, twice.
+        for _ in 0..2 {
+            discard(&store, 3, &[5]).unwrap();
+            assert!(are_noted(&[5]));
+        }
+        assert_eq!(on_disk(&home).known.len(), MOST_ROWS);
     }
 
     #[test]
