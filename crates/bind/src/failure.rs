@@ -150,11 +150,12 @@ impl From<&Error> for Status {
             Error::Storage(error) => error.into(),
             Error::Device(error) => error.into(),
             Error::Damaged(_) => Self::Damaged,
-            Error::Memory(_) | Error::Thread(_) | Error::Signals(_) => Self::Device,
+            Error::Memory(_) | Error::Thread(_) => Self::Device,
             Error::Build(_)
             | Error::NothingLasts { .. }
             | Error::Undecodable { .. }
             | Error::DiscardsRestored
+            | Error::Signals(_)
             | Error::NotResizable { .. }
             | Error::NoMemoryTier
             | Error::OtherEngine { .. }
@@ -230,12 +231,11 @@ mod tests {
     #[test]
     fn who_called_is_not_told_to_mend_the_call_where_the_machine_failed() {
         let refused = || std::io::Error::from(Errno::AGAIN);
-        for error in [
-            Error::Memory(Box::new(refused())),
-            Error::Thread(refused()),
-            Error::Signals(refused()),
-        ] {
+        for error in [Error::Memory(Box::new(refused())), Error::Thread(refused())] {
             assert_eq!(Status::from(&error), Status::Device, "{error:?}");
         }
+        // A signal that cannot be received, such as SIGKILL, is named by the caller.
+        let named = Error::Signals(refused());
+        assert_eq!(Status::from(&named), Status::Argument);
     }
 }
