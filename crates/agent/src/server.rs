@@ -41,6 +41,8 @@ impl Default for Settings {
 
 /// How often the node is scanned for pieces that no client asked for: those of an application that crashed.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// A patience without an end, within the range of every clock.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
 /// How often the agent supervises its threads.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -112,7 +114,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 
 impl Server {
     /// Makes an agent without routes, and the stream that is readable once its event loop is to wake.
-    fn new(home: Home, settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
+    fn new(home: Home, mut settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
+        settings.patience = settings.patience.min(LONGEST);
         let (waker, wakes) = event_loop::Waker::new()?;
         let shared = ServerState {
             flows: BTreeMap::new(),

@@ -52,11 +52,10 @@ impl Notice {
         Self::default()
     }
 
-    /// Sets the deadline `grace` from now on. Later calls do not move it.
+    /// Sets the deadline `grace` from now on, a century at most. Later calls do not move it.
     pub fn give(&self, grace: Duration) {
-        if let Some(deadline) = Instant::now().checked_add(grace) {
-            let _first_given_counts = self.deadline.set(deadline);
-        }
+        let deadline = Instant::now() + grace.min(LONGEST);
+        let _first_given_counts = self.deadline.set(deadline);
     }
 
     /// Returns the deadline once the notice was given.
@@ -65,6 +64,9 @@ impl Notice {
         self.deadline.get().copied()
     }
 }
+
+/// A longer grace than a job needs, within the range of every clock.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {
@@ -80,5 +82,12 @@ mod tests {
         assert!(deadline.is_some());
         notice.give(Duration::from_secs(1));
         assert_eq!(other.deadline(), deadline);
+    }
+
+    #[test]
+    fn a_grace_beyond_the_clock_is_given() {
+        let notice = Notice::new();
+        notice.give(Duration::MAX);
+        assert!(notice.deadline().is_some());
     }
 }

@@ -19,6 +19,14 @@ use crate::error::{Error, Result};
 /// Bytes of a message: its kind, and a number.
 const LENGTH: usize = 16;
 
+/// A patience without an end, within the range of every clock.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
+/// Returns the end of a patience that begins now.
+pub(crate) fn deadline(patience: Duration) -> Instant {
+    Instant::now() + patience.min(LONGEST)
+}
+
 /// Time between two looks for a process that connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -72,7 +80,7 @@ impl Listener {
     /// Waits for the next process that connects. Refuses another user's.
     pub(crate) fn accept(&self, patience: Duration) -> Result<Socket> {
         let doing = "waiting for a process that borrows";
-        let deadline = Instant::now() + patience;
+        let deadline = deadline(patience);
         let fd = loop {
             match rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => break fd,
@@ -112,7 +120,7 @@ impl Socket {
     /// Connects. Waits for a listener that does not exist yet.
     pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
         let doing = "connecting to a process that lends";
-        let deadline = Instant::now() + patience;
+        let deadline = deadline(patience);
         let address = address(path)?;
         let fd = new(doing)?;
         loop {

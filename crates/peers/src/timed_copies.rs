@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
 
 use crate::error::{DeviceContext, Error, Result};
+use crate::socket::deadline;
 
 /// A copy, and the stream that makes it.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ pub(crate) fn run(
 
 impl TimedCopy<'_> {
     fn copy(self, doing: &str, patience: Duration) -> Result<Instant> {
-        let deadline = Instant::now() + patience;
+        let deadline = deadline(patience);
         let transfer = self.stream.copy(self.from, self.to);
         while !transfer.is_done() {
             if Instant::now() > deadline {

@@ -111,20 +111,58 @@ impl Directory {
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
         let new = format!("{name}.new");
         self.claim(bytes.len() as u64, Purpose::Upkeep)?;
-        // The rest of a call that failed is cut off.
+        // The rest of a call that a kill ended is cut off.
         self.give(self.counted(&new));
+        let written = self.write_claimed(&new, bytes);
+        let file = written.inspect_err(|_| {
+            let _gone = fs::unlinkat(&*self.descriptor, &*new, AtFlags::empty());
+            self.give(bytes.len() as u64);
+        })?;
+        Ok((new, file))
+    }
+
+    fn write_claimed(&self, new: &str, bytes: &[u8]) -> Result<OwnedFd> {
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = || fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR);
+        let make = || fs::openat(&*self.descriptor, new, flags, Mode::RUSR | Mode::WUSR);
         let file = self.faults.make().and_then(|()| make());
-        let file = file.map_err(|source| self.failed("making", &new, source))?;
+        let file = file.map_err(|source| self.failed("making", new, source))?;
         let mut rest = bytes;
         while !rest.is_empty() {
             let within = within_limit(bytes.len() as u64);
             let written = within.and_then(|()| retry_on_intr(|| rustix::io::write(&file, rest)));
-            let written = written.map_err(|source| self.failed("writing", &new, source))?;
+            let written = written.map_err(|source| self.failed("writing", new, source))?;
             rest = rest.get(written..).unwrap_or_default();
         }
-        Ok((new, file))
+        Ok(file)
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::faulty::Faults;
+    use crate::repository::quota::Quota;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    /// A limit of two blocks has room for the old note and the new one, and for no more.
+    #[test]
+    fn a_note_that_could_not_be_written_takes_no_room() {
+        let home = tempfile::tempdir().unwrap();
+        let faults = Arc::<Faults>::default();
+        let quota = Some(Arc::new(Quota::new(8192)));
+        let directory = Directory::open(home.path(), true, Arc::clone(&faults)).unwrap();
+        let directory = directory.within(quota);
+        directory.replace("note", &[1; 100]).unwrap();
+        for _ in 0..3 {
+            faults.full.store(true, Ordering::Relaxed);
+            assert!(directory.replace("note", &[2; 100]).is_err());
+            faults.full.store(false, Ordering::Relaxed);
+        }
+        directory.replace("note", &[3; 100]).unwrap();
+        assert_eq!(std::fs::read(home.path().join("note")).unwrap(), [3; 100]);
     }
 }

@@ -92,11 +92,36 @@ impl Meter {
     /// transfers that were under way when it began and when it ended.
     pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        // Work that panics has ended, too.
+        let ended = UnderWay(&self.under_way);
         let begun = Instant::now();
         let done = work();
         let nanoseconds = begun.elapsed().as_nanos();
-        let after = self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let after = self.under_way.load(Ordering::Relaxed);
+        drop(ended);
         let alone = 2 * nanoseconds / u128::from(before + after);
         (done, u64::try_from(alone).unwrap_or(u64::MAX))
+    }
+}
+
+/// Work that a [`Meter`] counts, until it is dropped.
+struct UnderWay<'m>(&'m AtomicU64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_panics_is_not_under_way_any_more() {
+        let meter = Meter::default();
+        let work = std::panic::AssertUnwindSafe(|| meter.time(|| panic!("asked for")));
+        assert!(std::panic::catch_unwind(work).is_err());
+        assert_eq!(meter.under_way.load(Ordering::Relaxed), 0);
     }
 }
