@@ -9,8 +9,7 @@
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named; those that it has read and did not name again only after all that it named |
 //!
 //! Over a link that both directions share, write-backs into tiers between that are not eager wait for bytes that a caller reads or waits for, and for those that are
-//! read before the next checkpoint; those into the lowest tier wait for the bytes that a caller reads from it. While a call waits for bytes that enter the lowest
-//! tier, nothing enters a tier between. Extents of named versions that are shorter than the least one move together with those beside them.
+//! read before the next checkpoint; those into the lowest tier wait for the bytes that a caller reads from it. Extents of named versions that are shorter than the least one move together with those beside them.
 
 mod neighbours;
 mod suspended;

@@ -251,24 +251,3 @@ fn bytes_pass_the_tier_between_only_rather_than_leave_the_lowest_one_idle() {
         machine.read_back();
     }
 }
-
-#[test]
-fn while_a_call_waits_for_the_lowest_tier_the_tier_between_takes_nothing() {
-    let mut machine = Machine::new(&Setup::new(&[30, 60, 400]));
-    for version in 0..3 {
-        let ticket = machine.checkpoint(version, 5, false);
-        machine.end(Ending::Write(ticket, true));
-    }
-    let waits = machine.wait();
-    let entering = |machine: &Machine| {
-        let endings = machine.endings().into_iter();
-        let mut enters = endings.filter(
-            |&ending| matches!(ending, Ending::Transfer(id, None) if machine.goes_to(id) == 1),
-        );
-        enters.next()
-    };
-    machine.end(entering(&machine).unwrap());
-    assert_eq!(entering(&machine), None);
-    machine.settle();
-    assert!(machine.is_done(waits));
-}

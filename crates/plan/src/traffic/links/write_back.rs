@@ -76,7 +76,7 @@ impl Traffic {
         if is_last {
             return self.write_to_last(to, outlook, pressure, is_short);
         }
-        if self.gives_way(to, outlook, pressure) || self.awaits_last(pressure) {
+        if self.gives_way(to, outlook, pressure) {
             return false;
         }
         // Versions that are discarded when they are read leave room behind. Others leave none: the replica that is used last
@@ -134,14 +134,6 @@ impl Traffic {
             }
         }
         false
-    }
-
-    /// Returns true if a call waits for bytes that enter the lowest tier past the others: what others take meanwhile takes time from these.
-    fn awaits_last(&self, pressure: Pressure) -> bool {
-        let last = self.ledger.last();
-        let is_entered = self.depths[last.0].entering.transfers > 0;
-        let is_fed = self.ledger.tier(last).config.from_above;
-        pressure.settles && !pressure.write_waits && is_entered && !is_fed
     }
 
     /// Returns true if write-backs into `to` wait for bytes that come up over a link which both directions share: those that a caller reads, unless room is
