@@ -4,7 +4,7 @@
 /// each version at once with either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Flush {
-    /// As soon as they are taken in, in that order: for histories that are to reach the lowest tier in any case.
+    /// As soon as a link is free for them: for histories that are to reach the lowest tier in any case.
     Eager,
     /// As far as they do not belong higher: a history that fits the caches is never written down. Early, while checkpoints
     /// are still to come, if what is held and what is hinted may not fit.

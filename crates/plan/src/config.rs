@@ -29,8 +29,8 @@ pub struct TierConfig {
     /// Bytes of one transfer between the tier and a faster one, where these are more than [`ExtentSize::most`]: a fast link
     /// has moved 16 MiB before the end of the transfer before is known, and reported.
     pub part: u64,
-    /// Every version is written to this tier as soon as possible: the tier outlives the application, or feeds one that
-    /// does.
+    /// Every version is written to this tier as soon as a link is free for it: the tier outlives the application, or feeds one that
+    /// does. Bytes on the fastest tier wait for the tier between while that takes some.
     pub eager: bool,
     /// The tier keeps versions under their names: they come and go as a whole, whatever they are cut into elsewhere.
     pub whole: bool,

@@ -110,18 +110,18 @@ class Group:
         return copy
 
     def _meets(self, request: Any, written: Any, end: float) -> None:
-        mine = (request, written)
-        with _testing:
-            # Whatever ends the wait, MPI may still write there.
-            earlier, _late[:] = _late[:], [*_late, mine]
-        for late in earlier:
+        has_ended = False
+        try:
             with _testing:
-                if late in _late and late[0].Test():
-                    _late.remove(late)
-        if not self._waits_until(request.Test, end - time.monotonic()):
+                _late[:] = [late for late in _late if not late[0].Test()]
+            has_ended = self._waits_until(request.Test, end - time.monotonic())
+        finally:
+            # Whatever ended the wait, MPI may still write there.
+            if not has_ended:
+                with _testing:
+                    _late.append((request, written))
+        if not has_ended:
             raise TimeoutError("some rank of the group did not come")
-        with _testing:
-            _late.remove(mine)
 
     def _under_way(self, to: int | None) -> int:
         self._sent = [(rank, sent) for rank, sent in self._sent if not sent[0].Test()]

@@ -121,7 +121,7 @@ mod tests {
         let call = |rank| {
             let transport = Directory::open(home.path(), 1, rank).unwrap();
             let collective = TransportCollective::new(Arc::new(transport), rank, 4);
-            match collective.all_gather(b"here", Duration::from_millis(800)) {
+            match collective.all_gather(b"here", Duration::from_secs(3)) {
                 Err(Error::Absent { ranks, .. }) => ranks,
                 other => panic!("{other:?}"),
             }

@@ -133,7 +133,8 @@ impl Truncations {
         let mut old = &old - &new;
         for (is_of_discarded, most) in [(false, MOST), (true, MOST_ROWS)] {
             let of_kind = |one: &&Truncation| one.is_of_discarded() == is_of_discarded;
-            let kept: Vec<&Truncation> = self.known.difference(&old).filter(of_kind).collect();
+            let mut kept: Vec<&Truncation> = self.known.difference(&old).filter(of_kind).collect();
+            kept.sort_by_key(|one| (one.start, one.last));
             let beyond = kept.len().saturating_sub(most);
             let may_go = |one: &&Truncation| {
                 !self.unmade.contains(*one)

@@ -283,8 +283,16 @@ fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
     let note = home.path().join("rank-0/superseded.note");
     let (bytes, new) = (std::fs::read(&note).unwrap(), home.path().join("new"));
     let (is_over, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
+    /// Ends the thread beside, also after a panic.
+    struct End<'e>(&'e AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let end = End(&is_over);
+        let replacing = scope.spawn(|| {
             while !is_over.load(Relaxed) {
                 std::fs::write(&new, &bytes).unwrap();
                 std::fs::rename(&new, &note).unwrap();
@@ -298,6 +306,7 @@ fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
                 let reader = faults.during(|| reader(home.path()));
                 let before = replaced.load(Relaxed);
                 while replaced.load(Relaxed) < before + 2 {
+                    assert!(!replacing.is_finished());
                     std::thread::yield_now();
                 }
                 faults.good_reads.store(good, Relaxed);
@@ -305,7 +314,7 @@ fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
                 numbers(&reader)
             })
             .collect();
-        is_over.store(true, Relaxed);
+        drop(end);
         assert_eq!(looks, vec![[0, 2]; 12]);
     });
 }

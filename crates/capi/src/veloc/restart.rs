@@ -164,6 +164,7 @@ impl Client {
         let mut best: Option<(u64, usize, Head, History)> = None;
         let mut unread = Vec::new();
         for (number, place) in places.into_iter().enumerate() {
+            let is_own = own.is_some_and(|own| *own == place);
             let mut note = |created, failure| {
                 unread.push(Unread {
                     place: number,
@@ -172,7 +173,8 @@ impl Client {
                 });
             };
             let found = newest_in(place, rank, is_wanted, &mut note).unwrap_or_else(|failure| {
-                note(0, failure);
+                // This group's own checkpoints are newer than all others until they are read.
+                note(if is_own { u64::MAX } else { 0 }, failure);
                 None
             });
             if let Some((created, head, opened)) = found
@@ -359,7 +361,7 @@ impl Reading {
 struct Unread {
     /// The number of the place.
     place: usize,
-    /// The time when the head was written; 0 of a place.
+    /// The time when the head was written; of a whole place, 0 or no time at all.
     created: u64,
     failure: Failure,
 }

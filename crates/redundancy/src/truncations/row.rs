@@ -20,7 +20,7 @@ pub(crate) struct Truncation {
 }
 
 impl Truncation {
-    /// From a version on.
+    /// Returns the truncation of all versions from one on.
     pub(crate) fn behind(start: u64, from: u64) -> Self {
         Self {
             start,
