@@ -173,7 +173,7 @@ impl Client {
                 });
             };
             let found = newest_in(place, rank, is_wanted, &mut note).unwrap_or_else(|failure| {
-                // This group's own checkpoints are newer than all others until they are read.
+                // The own group's checkpoints are newer than all others until they are read.
                 note(if is_own { u64::MAX } else { 0 }, failure);
                 None
             });
