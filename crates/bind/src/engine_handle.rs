@@ -296,7 +296,7 @@ impl EngineHandle {
 }
 
 /// Longer than any job runs: no clock tells much longer times.
-pub const LONGEST_JOB: Duration = Duration::from_secs(10 * 365 * 86_400);
+const LONGEST_JOB: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// A suspension, which does not keep its engine open: see [`tierflow_engine::Suspension`].
 #[derive(Debug)]

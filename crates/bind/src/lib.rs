@@ -12,9 +12,7 @@ mod statistics;
 mod streams;
 mod until;
 
-pub use engine_handle::{
-    Door, EngineHandle, LONGEST_JOB, OpenEngine, Suspension, end_of_process, log_start,
-};
+pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process, log_start};
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
 pub use memory::{CallMemory, Span};

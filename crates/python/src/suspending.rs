@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use tierflow_bind::LONGEST_JOB;
 use tierflow_engine::{Notice as OfJob, Version};
 
 use crate::engine::Engine;
@@ -77,14 +76,14 @@ impl Notice {
         let Timeout(grace) = Timeout::new(Some(grace))?;
         Ok(Self(match signals.as_slice() {
             [] => OfJob::new(),
-            signals => OfJob::on_signals(signals, grace.min(LONGEST_JOB))?,
+            signals => OfJob::on_signals(signals, grace)?,
         }))
     }
 
     /// The job has `grace` seconds left from now on, unless that was said before.
     fn give(&self, grace: f64) -> Answer {
         let Timeout(grace) = Timeout::new(Some(grace))?;
-        self.0.give(grace.min(LONGEST_JOB));
+        self.0.give(grace);
         Ok(())
     }
 

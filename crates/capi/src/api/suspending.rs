@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use tierflow_bind::LONGEST_JOB;
 use tierflow_engine::{Awaited, Error, Notice, Version};
 
 use crate::core::OpenEngine;
@@ -65,13 +64,13 @@ exported! {
     fn tf_notice_open(signals: In<'_, c_int>, count: usize, grace: f64, notice: Out<Handle<Notice>>) {
         let made = match signals.list(count, "signals")? {
             [] => Notice::new(),
-            signals => Notice::on_signals(signals, ffi::patience(grace)?.min(LONGEST_JOB))?,
+            signals => Notice::on_signals(signals, ffi::patience(grace)?)?,
         };
         notice.put(Handle::new(made), "notice")
     }
 
     fn tf_notice_give(notice: Handle<Notice>, grace: f64) {
-        let grace = ffi::patience(grace)?.min(LONGEST_JOB);
+        let grace = ffi::patience(grace)?;
         notice.get().map(|notice| notice.give(grace))
     }
 

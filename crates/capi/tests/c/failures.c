@@ -1,6 +1,7 @@
 /* Calls of VELOC's client API that fail: what they leave, and what the calls after them do. */
 #include "check.h"
 #include "veloc.h"
+#include "routed.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -39,23 +40,6 @@ static void a_head_that_cannot_be_written(void)
     CHECK(tf_discard(VELOC_Engine(), newest | 255) == TF_OK);
     CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
-}
-
-static void write_routed(const char *original, const char *text)
-{
-    char routed[VELOC_MAX_NAME];
-    FILE *file;
-    CHECK(VELOC_Route_file(original, routed) == VELOC_SUCCESS);
-    file = fopen(routed, "w");
-    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
-static void has(const char *path, const char *text)
-{
-    char read[100] = "";
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL && fgets(read, sizeof read, file) != NULL && fclose(file) == 0);
-    CHECK(strcmp(read, text) == 0);
 }
 
 /* A file that comes late does not take the place of a newer one. */

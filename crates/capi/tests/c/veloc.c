@@ -1,6 +1,7 @@
 /* VELOC's client API by a process of its own: what its documentation promises, and what its own library gets wrong. */
 #include "check.h"
 #include "veloc.h"
+#include "routed.h"
 
 #include <limits.h>
 #include <string.h>
@@ -177,24 +178,6 @@ static void regions_of_a_name(void)
     CHECK(VELOC_Region_unprotect(0, "first") == VELOC_SUCCESS);
     CHECK(VELOC_Region_unprotect(0, "first") == VELOC_FAILURE);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
-}
-
-/* Writes `text` to the file of a checkpoint. */
-static void write_routed(const char *original, const char *text)
-{
-    char routed[VELOC_MAX_NAME];
-    FILE *file;
-    CHECK(VELOC_Route_file(original, routed) == VELOC_SUCCESS);
-    file = fopen(routed, "w");
-    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
-static void has(const char *path, const char *text)
-{
-    char read[100] = "";
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL && fgets(read, sizeof read, file) != NULL && fclose(file) == 0);
-    CHECK(strcmp(read, text) == 0);
 }
 
 static void files(const char *directory)

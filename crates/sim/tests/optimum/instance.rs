@@ -4,6 +4,7 @@ use tierflow_plan::AfterRestore;
 use tierflow_sim::{
     Hardware, Hints, Hop, Link, Op, Order, Schedule, Shot, Tier, UNLIMITED, Workload,
 };
+use tierflow_testing::Draws;
 
 /// Bytes of the largest versions.
 pub(crate) const LARGEST: u64 = 64 << 20;
@@ -11,44 +12,24 @@ pub(crate) const LARGEST: u64 = 64 << 20;
 /// ns between two calls, mostly.
 const STEP_NS: u64 = 100_000_000;
 
-/// Numbers drawn from a seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-
-    /// Draws a link that carries 0.2 to 5 of the largest versions per step.
-    fn link(&mut self) -> Link {
-        let share = self.below(1_000) as f64 / 1_000.0;
-        let versions = 0.2 * 25.0_f64.powf(share);
-        let rate = (versions * LARGEST as f64 / (STEP_NS as f64 / 1e9)) as u64;
-        match self.below(2) {
-            0 => Link::own(rate),
-            _ => Link::own(rate).together(rate),
-        }
+/// Draws a link that carries 0.2 to 5 of the largest versions per step.
+fn link(draws: &mut Draws) -> Link {
+    let share = draws.below(1_000) as f64 / 1_000.0;
+    let versions = 0.2 * 25.0_f64.powf(share);
+    let rate = (versions * LARGEST as f64 / (STEP_NS as f64 / 1e9)) as u64;
+    match draws.below(2) {
+        0 => Link::own(rate),
+        _ => Link::own(rate).together(rate),
     }
 }
 
 /// Returns the instance of a seed.
 pub(crate) fn instance(seed: u64) -> (Hardware, Workload) {
-    let mut random = Random(seed << 32);
-    let count = 4 + random.below(5);
-    let device = 1 + random.below(4);
-    let host = device.max(2 + random.below(5));
-    let mut links = [random.link(), random.link()];
+    let mut draws = Draws(seed << 32);
+    let count = 4 + draws.below(5);
+    let device = 1 + draws.below(4);
+    let host = device.max(2 + draws.below(5));
+    let mut links = [link(&mut draws), link(&mut draws)];
     links.sort_by_key(|link| std::cmp::Reverse(link.down));
     let hardware = Hardware::new()
         .tier(
@@ -60,29 +41,30 @@ pub(crate) fn instance(seed: u64) -> (Hardware, Workload) {
             Tier::new("file", UNLIMITED).depth(4),
             Hop::over(links[1], 0),
         );
-    let shares: &[u64] = random.one_of(&[&[1], &[1], &[1, 2], &[1, 2, 4]]);
-    let sizes = (0..count).map(|_| LARGEST / random.one_of(shares));
+    let shares: [&[u64]; 4] = [&[1], &[1], &[1, 2], &[1, 2, 4]];
+    let shares = *draws.one_of(&shares);
+    let sizes = (0..count).map(|_| LARGEST / *draws.one_of(shares));
     let sizes: Vec<_> = sizes.collect();
-    let workload = match random.below(8) {
-        0..4 => shot(&mut random, sizes, seed),
-        4..6 => again(&mut random, &sizes),
+    let workload = match draws.below(8) {
+        0..4 => shot(&mut draws, sizes, seed),
+        4..6 => again(&mut draws, &sizes),
         _ => {
-            let slots = 2 + random.below(count - 2);
+            let slots = 2 + draws.below(count - 2);
             Schedule::revolve(count as usize, slots as usize).workload(LARGEST, STEP_NS, Hints::All)
         }
     };
     (hardware, workload)
 }
 
-fn shot(random: &mut Random, mut sizes: Vec<u64>, seed: u64) -> Workload {
-    let order = random.one_of(&[
+fn shot(draws: &mut Draws, mut sizes: Vec<u64>, seed: u64) -> Workload {
+    let order = *draws.one_of(&[
         Order::Sequential,
         Order::Reverse,
         Order::Irregular(seed),
         Order::ReverseBlocks(2),
         Order::Strides(3),
     ]);
-    let (after_restore, passes) = random.one_of(&[
+    let (after_restore, passes) = *draws.one_of(&[
         (AfterRestore::Discard, 1),
         (AfterRestore::Keep, 1),
         (AfterRestore::Keep, 2),
@@ -100,8 +82,8 @@ fn shot(random: &mut Random, mut sizes: Vec<u64>, seed: u64) -> Workload {
 }
 
 /// Returns a program that reads versions between its writes, and drops the oldest.
-fn again(random: &mut Random, sizes: &[u64]) -> Workload {
-    let (reads, most) = (1 + random.below(3), (sizes.len() as u64).div_ceil(2).max(3));
+fn again(draws: &mut Draws, sizes: &[u64]) -> Workload {
+    let (reads, most) = (1 + draws.below(3), (sizes.len() as u64).div_ceil(2).max(3));
     let (mut ops, mut first) = (Vec::new(), 0);
     for (version, &bytes) in (0..).zip(sizes) {
         ops.push(Op::Compute(STEP_NS));
@@ -111,7 +93,7 @@ fn again(random: &mut Random, sizes: &[u64]) -> Workload {
             first += 1;
         }
         for _ in 0..reads {
-            ops.push(Op::Restore(first + random.below(version + 1 - first)));
+            ops.push(Op::Restore(first + draws.below(version + 1 - first)));
             ops.push(Op::Compute(STEP_NS));
         }
     }
