@@ -228,7 +228,7 @@ int tf_end(tf_engine engine);
 
 /* Where a region lies. */
 enum tf_place {
-    TF_PLACE_ANY = 0, /* the driver is asked, which takes a microsecond */
+    TF_PLACE_ANY = 0, /* the driver is asked, which takes a microsecond; TF_ARGUMENT for memory of another GPU than the engine's */
     TF_PLACE_HOST = 1,
     TF_PLACE_DEVICE = 2 /* the engine's GPU; TF_ARGUMENT if it has none */
 };

@@ -57,7 +57,10 @@ fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
     let on_device = match (raw.place, core.device.as_cuda()) {
         (HOST, _) | (ANYWHERE, None) => false,
         (DEVICE, Some(_)) => true,
-        (ANYWHERE, Some(cuda)) => bytes > 0 && cuda.owner_of(address)?.is_some(),
+        (ANYWHERE, Some(_)) if bytes == 0 => false,
+        (ANYWHERE, Some(cuda)) => {
+            is_on_own_gpu(cuda.owner_of(address)?, core.device.info().ordinal)?
+        }
         (DEVICE, None) => {
             let text = "the engine has no GPU, so memory of TF_PLACE_DEVICE is none";
             return Err(Failure::argument(text));
@@ -70,6 +73,16 @@ fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
         true => CallMemory::on_device(span, &core.device)?,
         false => CallMemory::on_host(span),
     })
+}
+
+/// Returns true for memory of the engine's GPU, and false for the host's. Kernels of one GPU may not reach another's memory.
+fn is_on_own_gpu(owner: Option<usize>, own: usize) -> Outcome<bool> {
+    match owner {
+        Some(other) if other != own => Err(Failure::argument(format!(
+            "the region lies on GPU {other}, and the engine's is GPU {own}: copy it there, or to the host"
+        ))),
+        owner => Ok(owner.is_some()),
+    }
 }
 
 /// Regions for the time of a call.
@@ -111,4 +124,16 @@ pub(crate) fn overlap(regions: &[RawRegion]) -> bool {
         .collect();
     ranges.sort_unstable();
     ranges.windows(2).any(|pair| pair[1].0 < pair[0].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_another_gpu_is_refused() {
+        assert!(matches!(is_on_own_gpu(None, 1), Ok(false)));
+        assert!(matches!(is_on_own_gpu(Some(1), 1), Ok(true)));
+        assert!(is_on_own_gpu(Some(0), 1).is_err());
+    }
 }

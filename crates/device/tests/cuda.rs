@@ -200,4 +200,8 @@ fn the_driver_knows_whose_memory_it_is() {
     let address = plain.as_ptr().expose_provenance() as u64;
     assert_eq!(cuda.owner_of(address).unwrap(), None);
     assert_eq!(cuda.owner_of(0).unwrap(), None);
+    let pinned = device.reserve_host(1 << 20).unwrap();
+    let loan = pinned.memory().lend(0..16).unwrap();
+    let address = loan.bytes().unwrap().as_ptr().expose_provenance() as u64;
+    assert_eq!(cuda.owner_of(address).unwrap(), None);
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::result;
+use cudarc::driver::sys;
 
 use super::Cuda;
 use super::context::{Entered, checked, failure};
@@ -114,23 +114,32 @@ impl Cuda {
         self.context.enter()
     }
 
-    /// Returns the number of the device whose memory lies at `address`; `None` for addresses unknown to the driver.
+    /// Returns the number of the GPU whose memory lies at `address`. `None` for host memory, pinned or not, and for addresses that the
+    /// driver does not know.
     ///
     /// # Errors
     ///
     /// The device's failure.
     pub fn owner_of(&self, address: u64) -> Result<Option<usize>> {
+        use sys::CUpointer_attribute::{
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        };
         let _entered = self.context.enter()?;
-        let mut ordinal = -1_i32;
-        let what = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        let place = (&raw mut ordinal).cast::<c_void>();
-        // SAFETY: `place` is one of the type that the attribute has; the address is looked up, not read.
-        let asked = unsafe { sys::cuPointerGetAttribute(place, what, address) };
-        match asked.result() {
-            Ok(()) => Ok(usize::try_from(ordinal).ok()),
-            Err(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE)) => Ok(None),
-            Err(error) => Err(failure("cuPointerGetAttribute", error)),
-        }
+        let (mut kind, mut ordinal) = (0_u32, -1_i32);
+        let mut asked = [
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ];
+        let mut answers = [(&raw mut kind).cast(), (&raw mut ordinal).cast::<c_void>()];
+        let (asked, answers) = (asked.as_mut_ptr(), answers.as_mut_ptr());
+        // SAFETY: both lists have two entries, and each answer is of the type that its attribute has. The address is looked up, not read.
+        // For one that the driver does not know, the kind is zero.
+        unsafe { sys::cuPointerGetAttributes(2, asked, answers, address) }
+            .result()
+            .map_err(|error| failure("cuPointerGetAttributes", error))?;
+        let is_device = kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
+        let owner = is_device.then(|| usize::try_from(ordinal).ok());
+        Ok(owner.flatten())
     }
 }
 
