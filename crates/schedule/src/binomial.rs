@@ -3,34 +3,25 @@
 /// The most steps that `slots` slots reverse with no step computed more than `times` times: `(slots + times)` over `times`.
 pub(crate) fn reach(slots: usize, times: usize) -> f64 {
     let (few, many) = (slots.min(times), slots.max(times));
-    let mut product = 1.0;
-    for factor in 1..=few {
-        product *= (many + factor) as f64 / factor as f64;
-        if product > 1e15 {
-            return 1e15;
-        }
-    }
-    product.round()
+    // Each factor is at least 2, so 50 of them are beyond the limit.
+    let factors = (1..=few.min(50)).map(|index| (many + index) as f64 / index as f64);
+    factors.product::<f64>().round().min(1e15)
 }
 
 /// How often steps are computed at most: the least number with which `slots` reach `steps`.
 fn repetitions(steps: f64, slots: usize) -> usize {
-    let mut times = 0;
-    while reach(slots, times) < steps {
-        times += 1;
-    }
-    times
+    let is_enough = |&times: &usize| reach(slots, times) >= steps;
+    (0..).find(is_enough).unwrap_or(0)
 }
 
 /// Forward steps that the reversal of `steps` steps takes with `slots` slots, the first state's among them, when it
 /// stands at the first state and turns at the last step. Between whole numbers of steps it is linear; it is convex.
 pub(crate) fn forwards(steps: f64, slots: usize) -> f64 {
     let slots = slots.max(1);
-    let times = repetitions(steps, slots);
-    if times == 0 {
-        return 0.0;
+    match repetitions(steps, slots) {
+        0 => 0.0,
+        times => times as f64 * steps - reach(slots + 1, times - 1),
     }
-    times as f64 * steps - reach(slots + 1, times - 1)
 }
 
 /// Steps from the first state, which has one of the `slots`, to the next stored one.
@@ -40,11 +31,7 @@ pub(crate) fn split(steps: usize, slots: usize) -> usize {
     }
     let times = repetitions(steps as f64, slots);
     let most_after = reach(slots - 1, times);
-    let least_before = if times < 2 {
-        1.0
-    } else {
-        reach(slots, times - 2)
-    };
+    let least_before = reach(slots, times.saturating_sub(2));
     let before = (steps as f64 - most_after).max(least_before);
     (before as usize).clamp(1, steps - 1)
 }

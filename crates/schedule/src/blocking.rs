@@ -17,17 +17,17 @@ impl Machine {
     #[must_use]
     pub fn blocking(&self, steps: usize) -> Option<Duration> {
         let model = Model::new(self, steps);
-        let tables = Tables::new(&model, WORK_ALONE)?;
-        let time = tables.time(tables.first_place()) + steps as f64 * model.backward;
-        Duration::try_from_secs_f64(time).ok()
+        let (time, _) = Tables::new(&model, WORK_ALONE)?.first()?;
+        Duration::try_from_secs_f64(time + steps as f64 * model.backward).ok()
     }
 }
 
 /// The stream of the best blocking schedule, for tiers that need not be waited for, if it is quickly found.
 pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
     let tables = Tables::new(model, WORK)?;
+    let (_, place) = tables.first()?;
     let choose = |&place: &Place, steps: usize| tables.best(place, steps).1;
-    Some(Writer::new(model.steps).all(tables.first_place(), choose))
+    Some(Writer::new(model.steps).all(place, choose))
 }
 
 /// The place of a gap: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a
@@ -41,30 +41,8 @@ struct Place {
     is_first: bool,
 }
 
-impl Place {
-    /// The first state lies on a level and is the only one there.
-    fn first(level: usize, slots: usize) -> Self {
-        Self {
-            source: level,
-            level,
-            free: slots - 1,
-            is_first: true,
-        }
-    }
-
-    /// The place of a gap whose first state takes a slot of this level.
-    fn saved(self) -> Self {
-        Self {
-            source: self.level,
-            free: self.free - 1,
-            ..self
-        }
-    }
-}
-
 struct Tables {
     forward: f64,
-    steps: usize,
     /// Seconds of a state between the working buffer and each level.
     write: Vec<f64>,
     read: Vec<f64>,
@@ -87,17 +65,13 @@ impl Tables {
         }
         // All ways lead over a slot on the device, to and from which a state is copied.
         let total = |time: fn(&Hop) -> f64| {
-            let hops = [0.0].into_iter().chain(model.hops.iter().map(time));
-            let total = hops.scan(model.copy, |sum, time| {
-                *sum += time;
-                Some(*sum)
-            });
-            total.collect()
+            let hops = |level: usize| model.hops[..level].iter().map(time);
+            let total = |level| hops(level).fold(model.copy, |sum, time| sum + time);
+            (0..levels).map(total).collect()
         };
         let most = slots.iter().max().copied().unwrap_or(0);
         let mut tables = Self {
             forward: model.forward,
-            steps,
             write: total(|hop| hop.down),
             read: total(|hop| hop.up),
             costs: vec![Vec::new(); 2 * levels * levels * (most + 1)],
@@ -161,7 +135,11 @@ impl Tables {
             is_first: false,
             ..place
         };
-        let behind = place.saved();
+        let behind = Place {
+            source: level,
+            free: place.free - 1,
+            ..place
+        };
         let split = |steps: usize| Choice::Split(steps, before, behind);
         let (write, left, right) = (self.write[level], self.row(before), self.row(behind));
         if place.source > level {
@@ -183,16 +161,18 @@ impl Tables {
         best
     }
 
-    /// Seconds from the beginning to the end.
-    fn time(&self, place: Place) -> f64 {
-        self.write[place.level] + self.row(place)[self.steps]
-    }
-
-    /// The best place of the first state.
-    fn first_place(&self) -> Place {
+    /// The least seconds from the beginning to the end, and the place of the first state then: it is the only one on its level.
+    fn first(&self) -> Option<(f64, Place)> {
         let levels = self.slots.iter().enumerate();
-        let places = levels.map(|(level, &slots)| Place::first(level, slots));
-        let best = places.min_by(|&a, &b| self.time(a).total_cmp(&self.time(b)));
-        best.unwrap_or(Place::first(0, 1))
+        let places = levels.filter_map(|(level, &slots)| {
+            let place = Place {
+                source: level,
+                level,
+                free: slots - 1,
+                is_first: true,
+            };
+            Some((self.write[level] + self.row(place).last()?, place))
+        });
+        places.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }

@@ -1,5 +1,5 @@
 use crate::binomial;
-use crate::machine::{Coding, Machine, Model};
+use crate::machine::{Machine, Model};
 use crate::simplex;
 use std::time::Duration;
 
@@ -27,6 +27,20 @@ impl Bound {
     pub fn stored(&self) -> f64 {
         self.device + self.plain.iter().sum::<f64>() + self.coded.iter().sum::<f64>()
     }
+
+    pub(crate) fn of(model: &Model) -> Self {
+        let steps = model.steps as f64;
+        // The sweep goes to the end, one step farther than Revolve's turn.
+        let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
+        let counted = forwards * model.forward + steps * model.backward;
+        let hops = (0..model.hops.len()).map(|hop| repeated(model, hop));
+        let programme = programme(model);
+        let time = hops.map(duration).fold(duration(counted), Duration::max);
+        Self {
+            time: programme.time.max(time),
+            ..programme
+        }
+    }
 }
 
 impl Machine {
@@ -37,127 +51,73 @@ impl Machine {
     }
 }
 
-impl Bound {
-    pub(crate) fn of(model: &Model) -> Self {
-        let steps = model.steps as f64;
-        // The sweep goes to the end, one step farther than Revolve's turn.
-        let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
-        let counted = forwards * model.forward + steps * model.backward;
-        let hops = (0..model.hops.len()).map(|hop| Repeated::new(model, hop).least());
-        let programme = programme(model);
-        let time = hops.map(duration).fold(duration(counted), Duration::max);
-        Self {
-            time: programme.time.max(time),
-            ..programme
-        }
-    }
-}
-
 /// A time that is no more than so many seconds, which are rounded.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds * (1.0 - 1e-9)).unwrap_or(Duration::MAX)
 }
 
-/// The bound that counts how often states are produced again after T1.
+/// The bound that counts how often states are produced again after T1: the least T1 + T2, in seconds.
 ///
 /// Let `c` states fit above the hop, let the hop bring up `k` states after T1, and let `e` of these be the first of different ones that
 /// existed below at T1. At most `reach(c, t + 1) - 1 + e reach(c, t) + (k - e) (reach(c, t) - 1)` of the states that are
 /// reversed were produced `t` times or less after T1, with the binomial number [`reach`](binomial::reach). All others were produced
 /// once more. The book's chapter on schedules has the proof.
-struct Repeated {
-    steps: f64,
-    forward: f64,
-    /// Seconds of a reversed step, with the copy from a slot before it.
-    backward: f64,
-    /// Seconds by which a state that exists below at T1 was copied to a slot.
-    copy: f64,
-    /// `reach(c, t)` for each `t`, up to the number of steps and the one after it.
-    reach: Vec<f64>,
-    below: f64,
-    down: f64,
-    up: f64,
-}
-
-impl Repeated {
-    fn new(model: &Model, hop: usize) -> Self {
-        let size = model.codec.size;
-        let above = (model.slots + model.rooms(0..hop) as usize).min(model.steps);
-        let steps = model.steps as f64;
-        let mut reach = Vec::new();
-        while reach.last().is_none_or(|&last| last <= steps) {
-            reach.push(binomial::reach(above, reach.len()));
-        }
-        Self {
-            steps,
-            forward: model.forward,
-            backward: model.backward + model.copy,
-            copy: model.copy,
-            reach,
-            below: model.rooms(hop..model.hops.len()),
-            down: model.hops[hop].down * size,
-            up: model.hops[hop].up * size,
-        }
+fn repeated(model: &Model, hop: usize) -> f64 {
+    let (steps, forward, copy) = (model.steps as f64, model.forward, model.copy);
+    let above = (model.slots + model.rooms(0..hop) as usize).min(model.steps);
+    let below = model.rooms(hop..model.hops.len());
+    let [down, up] = [model.hops[hop].down, model.hops[hop].up].map(|time| time * model.size);
+    // `reach(c, t)` for each `t`, up to the number of steps and the one after it.
+    let mut reach = Vec::new();
+    while reach.last().is_none_or(|&last| last <= steps) {
+        reach.push(binomial::reach(above, reach.len()));
     }
-
-    /// The least T1 + T2. Both constraints are convex, so the sum is convex in T1.
-    fn least(&self) -> f64 {
-        let sweep = self.steps * self.forward;
-        let total = |wait: f64| sweep + wait + self.second(wait);
-        let most = (self.steps * (self.down - self.forward)).max(self.steps * self.copy);
-        let (least, width) = minimum(total, most, 1e-5 * sweep);
-        // The least total of the interval is below those of its ends by a few widths at most.
-        least - 8.0 * width
-    }
-
-    /// The least T2 for a wait in T1, from below.
-    fn second(&self, wait: f64) -> f64 {
-        let computed = self.steps * self.backward;
-        let carried = (self.steps * self.forward + wait) / self.down;
-        let copied = match self.copy > 0.0 {
-            true => wait / self.copy,
+    // The fewest forward steps after T1, with so many states that exist below at T1 at most, and so many brought up.
+    let repeats = |existing: f64, brought: f64| -> f64 {
+        let brought = brought.min(steps);
+        let existing = existing.min(brought);
+        let produced = reach.windows(2).map(|reach| {
+            let held = reach[1] - 1.0 + existing + brought * (reach[0] - 1.0);
+            (steps - held).max(0.0)
+        });
+        produced.sum()
+    };
+    // T2 without repeated steps: each reversed step takes a copy from a slot.
+    let computed = steps * (model.backward + copy);
+    // The least T2 for a wait in T1, from below. A state that exists below at T1 was copied to a slot.
+    let second = |wait: f64| {
+        let carried = (steps * forward + wait) / down;
+        let copied = match copy > 0.0 {
+            true => wait / copy,
             false => f64::INFINITY,
         };
-        let existing = self.below.min(carried).min(copied);
-        let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
+        let existing = below.min(carried).min(copied);
+        let (mut low, mut high) = (computed, computed + repeats(0.0, 0.0) * forward);
         for _ in 0..32 {
             let time = (low + high) / 2.0;
-            if computed + self.forward * self.repeats(existing, time / self.up) > time {
-                low = time;
-            } else {
-                high = time;
+            match computed + forward * repeats(existing, time / up) > time {
+                true => low = time,
+                false => high = time,
             }
         }
         low
-    }
-
-    /// The fewest forward steps after T1, with so many states that exist below at T1 at most, and so many brought up.
-    fn repeats(&self, existing: f64, brought: f64) -> f64 {
-        let brought = brought.min(self.steps);
-        let existing = existing.min(brought);
-        let produced = self.reach.windows(2).map(|reach| {
-            let held = reach[1] - 1.0 + existing + brought * (reach[0] - 1.0);
-            (self.steps - held).max(0.0)
-        });
-        produced.sum()
-    }
-}
-
-/// The least value that a convex function has at the ends of an interval around its minimum between 0 and `most`, and the
-/// width of that interval, which is `width` or less after 40 rounds at most.
-fn minimum(function: impl Fn(f64) -> f64, most: f64, width: f64) -> (f64, f64) {
-    let (mut low, mut high) = (0.0, most);
+    };
+    // Both constraints are convex, so the sum is convex in T1.
+    let sweep = steps * forward;
+    let total = |wait: f64| sweep + wait + second(wait);
+    let (mut low, mut high) = (0.0, (steps * (down - forward)).max(steps * copy));
     for _ in 0..40 {
-        if high - low <= width {
+        if high - low <= 1e-5 * sweep {
             break;
         }
         let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
-        if function(left) <= function(right) {
-            high = right;
-        } else {
-            low = left;
+        match total(left) <= total(right) {
+            true => high = right,
+            false => low = left,
         }
     }
-    (function(low).min(function(high)), high - low)
+    // The least total of the interval is below those of its ends by a few widths at most.
+    total(low).min(total(high)) - 8.0 * (high - low)
 }
 
 /// Solves the programme. Unknowns: states on the device, on each tier plain and coded; the wait `e` beyond the forward
@@ -166,76 +126,51 @@ fn minimum(function: impl Fn(f64) -> f64, most: f64, width: f64) -> (f64, f64) {
 /// Copies: each reversed step takes a copy from a slot, as the one before it left nothing in the working buffer. A state
 /// that does not exist at T1 is copied to a slot, or computed more than once, unless the next state exists.
 fn programme(model: &Model) -> Bound {
-    let hops = model.hops.len();
-    let steps = model.steps as f64;
+    let (steps, hops, size) = (model.steps as f64, model.hops.len(), model.size);
     // Times in forward steps keep the tableau near 1.
     let unit = model.forward;
     let (copy, back) = (model.copy / unit, model.backward / unit);
-    let Coding { size, .. } = model.codec;
-    let (encode, decode) = (model.codec.encode / unit, model.codec.decode / unit);
-    let (plain, coded) = (|tier: usize| 1 + tier, |tier: usize| 1 + hops + tier);
-    let (wait, saved) = (1 + 2 * hops, 2 + 2 * hops);
-    let unknowns = 3 + 2 * hops;
-    let states = || 0..1 + 2 * hops;
+    let (encode, decode) = (model.encode / unit, model.decode / unit);
+    let unknowns: Vec<usize> = (0..3 + 2 * hops).collect();
+    let (states, times) = unknowns.split_at(1 + 2 * hops);
+    let (plain, coded) = states[1..].split_at(hops);
+    let (wait, saved) = times.split_at(1);
     let mut rows = Vec::new();
-    let mut add = |limit: f64, terms: &mut dyn FnMut(&mut [f64])| {
-        let mut row = vec![0.0; unknowns + 1];
-        terms(&mut row);
-        row[unknowns] = limit;
+    let mut add = |limit: f64, terms: &[(&[usize], f64)]| {
+        let mut row = vec![0.0; unknowns.len()];
+        for (unknowns, factor) in terms {
+            unknowns.iter().for_each(|&of| row[of] += factor);
+        }
+        row.push(limit);
         rows.push(row);
     };
     let inner = copy.min(1.0);
     // T2 without any stored state.
     let most = steps * (1.0 + back + copy + inner);
     // The computation in T1: each stored state is copied to a slot.
-    add(0.0, &mut |row| {
-        states().for_each(|state| row[state] = copy);
-        (0..hops).for_each(|tier| row[coded(tier)] += encode);
-        row[wait] = -1.0;
-    });
+    add(0.0, &[(states, copy), (coded, encode), (wait, -1.0)]);
     // The computation in T2: each stored state saves a step, and up to two copies of others.
     for (limit, gain) in [(0.0, 1.0 + 2.0 * inner), (steps * inner, 1.0)] {
-        add(limit, &mut |row| {
-            states().for_each(|state| row[state] = -gain);
-            (0..hops).for_each(|tier| row[coded(tier)] += decode);
-            row[saved] = 1.0;
-        });
+        add(limit, &[(states, -gain), (coded, decode), (saved, 1.0)]);
     }
-    add(steps, &mut |row| {
-        states().for_each(|state| row[state] = 1.0)
-    });
-    add(model.slots as f64, &mut |row| row[0] = 1.0);
-    for hop in 0..hops {
-        let link = model.hops[hop];
-        let through = |row: &mut [f64], time: f64| {
-            for tier in hop..hops {
-                row[plain(tier)] = time;
-                row[coded(tier)] = time * size;
-            }
-        };
-        add(steps, &mut |row| {
-            through(row, link.down / unit);
-            row[wait] = -1.0;
-        });
-        add(most, &mut |row| {
-            through(row, link.up / unit);
-            row[saved] = 1.0;
-        });
-        add(model.room(hop), &mut |row| {
-            row[plain(hop)] = 1.0;
-            row[coded(hop)] = size;
-        });
+    add(steps, &[(states, 1.0)]);
+    add(model.slots as f64, &[(&states[..1], 1.0)]);
+    for (hop, link) in model.hops.iter().enumerate() {
+        let (plain, coded) = (&plain[hop..], &coded[hop..]);
+        let (down, up) = (link.down / unit, link.up / unit);
+        add(steps, &[(plain, down), (coded, down * size), (wait, -1.0)]);
+        add(most, &[(plain, up), (coded, up * size), (saved, 1.0)]);
+        add(model.room(hop), &[(&plain[..1], 1.0), (&coded[..1], size)]);
         if size == 1.0 {
-            add(0.0, &mut |row| row[coded(hop)] = 1.0);
+            add(0.0, &[(&coded[..1], 1.0)]);
         }
     }
-    let mut gain = vec![0.0; unknowns];
-    (gain[wait], gain[saved]) = (-1.0, 1.0);
-    let found = simplex::maximise(&rows, &gain);
+    add(0.0, &[(wait, -1.0), (saved, 1.0)]);
+    let found = simplex::maximise(rows);
     Bound {
-        time: duration(unit * (steps + most + found[wait] - found[saved])),
+        time: duration(unit * (steps + most + found[wait[0]] - found[saved[0]])),
         device: found[0],
-        plain: (0..hops).map(|tier| found[plain(tier)]).collect(),
-        coded: (0..hops).map(|tier| found[coded(tier)]).collect(),
+        plain: plain.iter().map(|&tier| found[tier]).collect(),
+        coded: coded.iter().map(|&tier| found[tier]).collect(),
     }
 }

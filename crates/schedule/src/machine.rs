@@ -67,15 +67,6 @@ pub(crate) struct Hop {
     pub(crate) up: f64,
 }
 
-/// A codec, or none: one that changes nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Coding {
-    /// Encoded bytes over those of a state. 1 without a codec, else less.
-    pub(crate) size: f64,
-    pub(crate) encode: f64,
-    pub(crate) decode: f64,
-}
-
 /// A machine in seconds and slots, with defaults for values that mean nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
@@ -86,7 +77,10 @@ pub(crate) struct Model {
     pub(crate) state: u64,
     pub(crate) slots: usize,
     pub(crate) hops: Vec<Hop>,
-    pub(crate) codec: Coding,
+    /// Encoded bytes over those of a state. 1 without a codec, else less.
+    pub(crate) size: f64,
+    pub(crate) encode: f64,
+    pub(crate) decode: f64,
 }
 
 impl Model {
@@ -101,16 +95,6 @@ impl Model {
             up: bytes / tier.up,
         });
         let codec = machine.codec.filter(|codec| codec.ratio > 1.0);
-        let coding = |codec: Codec| Coding {
-            size: 1.0 / codec.ratio,
-            encode: codec.encode.as_secs_f64(),
-            decode: codec.decode.as_secs_f64(),
-        };
-        let none = Coding {
-            size: 1.0,
-            encode: 0.0,
-            decode: 0.0,
-        };
         let slots = usize::try_from(machine.device / state).unwrap_or(usize::MAX);
         Self {
             steps,
@@ -124,24 +108,22 @@ impl Model {
             state,
             slots: slots.clamp(1, steps),
             hops: hops.collect(),
-            codec: codec.map_or(none, coding),
+            size: codec.map_or(1.0, |codec| 1.0 / codec.ratio),
+            encode: codec.map_or(0.0, |codec| codec.encode.as_secs_f64()),
+            decode: codec.map_or(0.0, |codec| codec.decode.as_secs_f64()),
         }
     }
 
     /// States that tier `hop` holds at most, encoded ones counted as their part of a state.
     pub(crate) fn room(&self, hop: usize) -> f64 {
         let room = self.hops[hop].room as f64 / self.state as f64;
-        let room = match self.codec.size < 1.0 {
-            true => room,
-            false => room.floor(),
-        };
+        let room = if self.size < 1.0 { room } else { room.floor() };
         room.min(self.steps as f64)
     }
 
     /// States that the tiers of some hops hold at most.
     pub(crate) fn rooms(&self, hops: Range<usize>) -> f64 {
-        hops.map(|hop| (self.room(hop) / self.codec.size).floor())
-            .sum()
+        hops.map(|hop| (self.room(hop) / self.size).floor()).sum()
     }
 
     /// States that all tiers hold at most.

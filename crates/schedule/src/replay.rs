@@ -16,7 +16,51 @@ pub(crate) struct Times {
 /// although they are forgotten in the sweep.
 pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Times> {
     let residency = Residency::new(model, actions, sent)?;
-    Player::new(model, actions, &residency).play()
+    let times = model.hops.iter().flat_map(|hop| [hop.up, hop.down]);
+    let links = times.zip(&residency.links).map(|(time, transfers)| Link {
+        time: time / model.state as f64,
+        transfers,
+        begun: 0,
+        until: None,
+    });
+    let mut player = Player {
+        model,
+        is_there: vec![false; residency.stays.len()],
+        stays: residency.stays,
+        free: residency.rooms,
+        links: links.collect(),
+        next: 0,
+        until: None,
+        now: 0.0,
+    };
+    let mut sweep = 0.0;
+    while let Some(&action) = actions.get(player.next) {
+        let stay = residency.of_action[player.next];
+        while player.begin_transfers() | player.begin_action(action, stay) {}
+        let transfers = player.links.iter().filter_map(|link| link.until);
+        let now = transfers.chain(player.until).min_by(f64::total_cmp)?;
+        player.now = now;
+        let is_over = |until: &mut f64| *until <= now;
+        for link in 0..player.links.len() {
+            let link = &mut player.links[link];
+            if link.until.take_if(is_over).is_some() {
+                let Transfer { source, target, .. } = link.transfers[link.begun - 1];
+                player.arrive(target);
+                player.use_once(source);
+            }
+        }
+        if player.until.take_if(is_over).is_some() {
+            match action {
+                Action::Save { .. } => player.arrive(stay),
+                Action::Restart { .. } => player.use_once(stay),
+                Action::EndForward => sweep = now,
+                _ => {}
+            }
+            player.next += 1;
+        }
+    }
+    let total = player.now;
+    Some(Times { total, sweep })
 }
 
 /// A link in one direction.
@@ -32,11 +76,9 @@ struct Link<'a> {
 
 struct Player<'a> {
     model: &'a Model,
-    actions: &'a [Action],
-    residency: &'a Residency,
-    /// Tells of each stay if the state is there, and how many uses are left.
+    /// The stays with the uses that are left, and of each if the state is there.
+    stays: Vec<Stay>,
     is_there: Vec<bool>,
-    uses: Vec<usize>,
     free: Vec<u64>,
     links: Vec<Link<'a>>,
     next: usize,
@@ -44,94 +86,26 @@ struct Player<'a> {
     now: f64,
 }
 
-impl<'a> Player<'a> {
-    fn new(model: &'a Model, actions: &'a [Action], residency: &'a Residency) -> Self {
-        let rooms = model.hops.iter().map(|hop| hop.room);
-        let link = |time: f64, transfers: &'a [Transfer]| Link {
-            time: time / model.state as f64,
-            transfers,
-            begun: 0,
-            until: None,
-        };
-        let hops = model.hops.iter().zip(&residency.transfers);
-        let links = hops.flat_map(|(hop, of)| [link(hop.up, &of.up), link(hop.down, &of.down)]);
-        Self {
-            model,
-            actions,
-            residency,
-            is_there: vec![false; residency.stays.len()],
-            uses: residency.stays.iter().map(|stay| stay.uses).collect(),
-            free: std::iter::once(model.slots as u64).chain(rooms).collect(),
-            links: links.collect(),
-            next: 0,
-            until: None,
-            now: 0.0,
-        }
-    }
-
-    fn play(mut self) -> Option<Times> {
-        let mut sweep = 0.0;
-        let is_over = |until: Option<f64>, now: f64| until.is_some_and(|until| until <= now);
-        while let Some(action) = self.actions.get(self.next) {
-            while self.begin_transfers() | self.begin_action() {}
-            let transfers = self.links.iter().filter_map(|link| link.until);
-            self.now = transfers.chain(self.until).min_by(f64::total_cmp)?;
-            for link in 0..self.links.len() {
-                if is_over(self.links[link].until, self.now) {
-                    self.end_transfer(link);
-                }
-            }
-            if is_over(self.until, self.now) {
-                self.end_action();
-                if *action == Action::EndForward {
-                    sweep = self.now;
-                }
-            }
-        }
-        let total = self.now;
-        Some(Times { total, sweep })
-    }
-
+impl Player<'_> {
     /// Starts the next action if the device is idle and has what the action needs.
-    fn begin_action(&mut self) -> bool {
-        let Some(action) = self.actions.get(self.next).filter(|_| self.until.is_none()) else {
-            return false;
-        };
-        let stay = self.residency.of_action[self.next];
-        let Model { copy, codec, .. } = self.model;
-        let time = match *action {
+    fn begin_action(&mut self, action: Action, stay: usize) -> bool {
+        let Model { copy, .. } = self.model;
+        let time = match action {
+            _ if self.until.is_some() => return false,
             Action::Forward { from, to } => to.saturating_sub(from) as f64 * self.model.forward,
             Action::Reverse { .. } => self.model.backward,
             Action::EndForward | Action::Forget { .. } => 0.0,
             Action::Save { .. } if self.free[0] == 0 => return false,
             Action::Save { coded, .. } => {
                 self.free[0] -= 1;
-                copy + if coded { codec.encode } else { 0.0 }
+                copy + if coded { self.model.encode } else { 0.0 }
             }
             Action::Restart { .. } if !self.is_there[stay] => return false,
-            Action::Restart { .. } => {
-                let of = &self.residency.stays[stay];
-                let is_first = self.uses[stay] == of.uses;
-                copy + if of.is_encoded && is_first {
-                    codec.decode
-                } else {
-                    0.0
-                }
-            }
+            Action::Restart { .. } if self.stays[stay].is_encoded => copy + self.model.decode,
+            Action::Restart { .. } => *copy,
         };
         self.until = Some(self.now + time);
         true
-    }
-
-    fn end_action(&mut self) {
-        let stay = self.residency.of_action[self.next];
-        match self.actions[self.next] {
-            Action::Save { .. } => self.arrive(stay),
-            Action::Restart { .. } => self.use_once(stay),
-            _ => {}
-        }
-        self.until = None;
-        self.next += 1;
     }
 
     /// Starts the first transfer of each idle link that may begin.
@@ -141,11 +115,10 @@ impl<'a> Player<'a> {
             let Some(transfer) = link.transfers.get(link.begun) else {
                 continue;
             };
-            let target = self.residency.stays[transfer.target];
-            let free = &mut self.free[target.level];
-            if self.next >= transfer.from && self.is_there[transfer.source] && *free >= target.size
-            {
-                *free -= target.size;
+            let Stay { level, size, .. } = self.stays[transfer.target];
+            let free = &mut self.free[level];
+            if self.next >= transfer.from && self.is_there[transfer.source] && *free >= size {
+                *free -= size;
                 link.until = Some(self.now + link.time * transfer.bytes as f64);
                 link.begun += 1;
                 any = true;
@@ -154,28 +127,24 @@ impl<'a> Player<'a> {
         any
     }
 
-    fn end_transfer(&mut self, link: usize) {
-        let link = &mut self.links[link];
-        link.until = None;
-        let Transfer { source, target, .. } = link.transfers[link.begun - 1];
-        self.arrive(target);
-        self.use_once(source);
-    }
-
     fn arrive(&mut self, stay: usize) {
         self.is_there[stay] = true;
         self.release(stay);
     }
 
+    /// A state is decoded at its first use.
     fn use_once(&mut self, stay: usize) {
-        self.uses[stay] -= 1;
+        self.stays[stay].uses -= 1;
+        self.stays[stay].is_encoded = false;
         self.release(stay);
     }
 
     /// Frees the room of a stay that is used up.
     fn release(&mut self, stay: usize) {
-        if self.uses[stay] == 0 {
-            let Stay { level, size, .. } = self.residency.stays[stay];
+        let Stay {
+            level, size, uses, ..
+        } = self.stays[stay];
+        if uses == 0 {
             self.is_there[stay] = false;
             self.free[level] += size;
         }

@@ -31,20 +31,15 @@ pub(crate) struct Transfer {
     pub(crate) from: usize,
 }
 
-/// The transfers of a hop.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Transfers {
-    pub(crate) down: Vec<Transfer>,
-    pub(crate) up: Vec<Transfer>,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Residency {
     pub(crate) stays: Vec<Stay>,
     /// The stay on the device that each action saves or restarts from.
     pub(crate) of_action: Vec<usize>,
-    /// The transfers of each hop.
-    pub(crate) transfers: Vec<Transfers>,
+    /// Slots on the device, and bytes of each tier below.
+    pub(crate) rooms: Vec<u64>,
+    /// The transfers up and those down of one hop after the other.
+    pub(crate) links: Vec<Vec<Transfer>>,
 }
 
 /// A state that is saved. A step that is saved again has another version.
@@ -67,8 +62,6 @@ struct Demand {
     from: usize,
     /// The stay on the tier above.
     above: usize,
-    /// The stay on this tier.
-    here: usize,
 }
 
 const NONE: usize = usize::MAX;
@@ -80,7 +73,7 @@ impl Residency {
         let mut current = vec![NONE; model.steps];
         let (mut versions, mut demands) = (Vec::<Version>::new(), Vec::new());
         let mut sweep_end = actions.len();
-        let encoded = (model.state as f64 * model.codec.size).ceil() as u64;
+        let encoded = (model.state as f64 * model.size).ceil() as u64;
         for (at, action) in actions.iter().enumerate() {
             let (version, is_use) = match *action {
                 Action::Save { step, coded } => {
@@ -117,42 +110,18 @@ impl Residency {
                 is_use,
                 from: at,
                 above: NONE,
-                here: NONE,
             });
         }
-        let mut of_action = vec![NONE; actions.len()];
-        let mut transfers = vec![Transfers::default(); model.hops.len()];
-        let mut stays = Vec::new();
-        for level in 0..=model.hops.len() {
-            let mut tier = TierSweep {
-                level,
-                room: match level {
-                    0 => model.slots as u64,
-                    _ => model.hops[level - 1].room,
-                },
-                is_last: level == model.hops.len(),
-                versions: &versions,
-                first: stays.len(),
-                stays: &mut stays,
-            };
-            let mut below = tier.fill(&mut demands)?;
-            tier.advance(&mut below, sweep_end, actions.len());
-            for demand in &demands {
-                let &Demand {
-                    above, here, from, ..
-                } = demand;
-                let transfer = |source, target| Transfer {
-                    source,
-                    target,
-                    bytes: versions[demand.version].bytes,
-                    from,
-                };
-                match level {
-                    0 => of_action[demand.at] = here,
-                    _ if demand.is_use => transfers[level - 1].up.push(transfer(here, above)),
-                    _ => transfers[level - 1].down.push(transfer(above, here)),
-                }
-            }
+        let rooms = model.hops.iter().map(|hop| hop.room);
+        let mut residency = Self {
+            stays: Vec::new(),
+            of_action: vec![NONE; actions.len()],
+            rooms: std::iter::once(model.slots as u64).chain(rooms).collect(),
+            links: vec![Vec::new(); 2 * model.hops.len()],
+        };
+        for level in 0..residency.rooms.len() {
+            let mut below = residency.fill(level, &versions, &demands)?;
+            residency.advance(level, &mut below, sweep_end);
             // The last use of a version on the tier below is its last way up. One that only goes down leaves there on arrival.
             versions.iter_mut().for_each(|version| version.last = None);
             for demand in below.iter().filter(|demand| demand.is_use) {
@@ -160,73 +129,54 @@ impl Residency {
             }
             demands = below;
         }
-        for stay in stays
-            .iter_mut()
-            .filter(|stay| stay.level > 0 && stay.uses == 0)
-        {
-            stay.size = 0;
-        }
-        Some(Self {
-            stays,
-            of_action,
-            transfers,
-        })
+        let is_unused = |stay: &&mut Stay| stay.level > 0 && stay.uses == 0;
+        let unused = residency.stays.iter_mut().filter(is_unused);
+        unused.for_each(|stay| stay.size = 0);
+        Some(residency)
     }
-}
 
-/// The sweep over a tier, with the last uses of the versions there.
-struct TierSweep<'a> {
-    level: usize,
-    room: u64,
-    is_last: bool,
-    versions: &'a [Version],
-    /// The stays on all tiers, and the first one on this.
-    stays: &'a mut Vec<Stay>,
-    first: usize,
-}
-
-impl TierSweep<'_> {
-    /// Finds the stay of each demand. Returns the demands on the tier below.
-    fn fill(&mut self, demands: &mut [Demand]) -> Option<Vec<Demand>> {
-        let versions = self.versions.len();
+    /// Finds the stays on a tier, and the transfers to and from the tier above, by the demands on it and the last uses of the
+    /// versions there. Returns the demands on the tier below.
+    fn fill(
+        &mut self,
+        level: usize,
+        versions: &[Version],
+        demands: &[Demand],
+    ) -> Option<Vec<Demand>> {
         // In ascending order of their steps: nearly all come last and leave first or last.
         let mut residents = VecDeque::new();
-        let mut is_resident = vec![false; versions];
         let mut used = 0;
-        let mut open = vec![NONE; versions];
-        // Actions at which each version came and left last.
-        let (mut arrived, mut left) = (vec![0; versions], vec![0; versions]);
-        let mut goes_down = vec![false; versions];
+        // The stay of each version that is there, and the action at which it left last for the tier below.
+        let (mut open, mut left) = (vec![None; versions.len()], vec![None; versions.len()]);
         let mut below = Vec::new();
-        for demand in demands {
-            let (at, version, is_use) = (demand.at, demand.version, demand.is_use);
+        for &demand in demands {
+            let Demand {
+                at,
+                version,
+                is_use,
+                ..
+            } = demand;
             let Version {
                 step,
                 coded,
                 bytes,
                 last,
-                ..
-            } = self.versions[version];
+            } = versions[version];
             let key = (step, version);
-            if !is_use {
-                arrived[version] = at;
-            }
-            if !std::mem::replace(&mut is_resident[version], true) {
-                let lower = residents.iter().rposition(|resident| *resident < key);
-                residents.insert(lower.map_or(0, |index| index + 1), key);
-                open[version] = self.stays.len();
+            let here = *open[version].get_or_insert(self.stays.len());
+            if here == self.stays.len() {
+                residents.insert(residents.partition_point(|other| *other < key), key);
                 if is_use {
-                    goes_down[version].then_some(())?;
                     below.push(Demand {
-                        from: left[version] + 1,
-                        above: open[version],
-                        ..*demand
+                        from: left[version]? + 1,
+                        above: here,
+                        ..demand
                     });
                 }
-                let size = if self.level == 0 { 1 } else { bytes };
+                let size = if level == 0 { 1 } else { bytes };
                 used += size;
                 self.stays.push(Stay {
-                    level: self.level,
+                    level,
                     size,
                     uses: 0,
                     is_encoded: is_use && coded,
@@ -234,44 +184,45 @@ impl TierSweep<'_> {
                     end: at,
                 });
             }
-            demand.here = open[version];
             if is_use {
-                let stay = &mut self.stays[demand.here];
+                let stay = &mut self.stays[here];
                 (stay.uses, stay.end) = (stay.uses + 1, at);
             }
-            let is_done = last.is_none_or(|last| last <= at);
-            let mut leaves = is_done.then_some(key);
-            loop {
-                if let Some(gone) = leaves.take() {
-                    match residents.front() {
-                        Some(lowest) if *lowest == gone => drop(residents.pop_front()),
-                        _ => {
-                            let index = residents.iter().rposition(|resident| *resident == gone);
-                            residents.remove(index?);
-                        }
-                    }
-                    is_resident[gone.1] = false;
-                    used -= self.stays[open[gone.1]].size;
-                    left[gone.1] = at;
+            let (source, target) = match is_use {
+                true => (here, demand.above),
+                false => (demand.above, here),
+            };
+            match level {
+                0 => self.of_action[at] = here,
+                _ => self.links[2 * level - 1 - usize::from(is_use)].push(Transfer {
+                    source,
+                    target,
+                    bytes,
+                    from: demand.from,
+                }),
+            }
+            let mut is_done = last.is_none_or(|last| last <= at);
+            while is_done || used > self.rooms[level] {
+                let gone = if is_done { key } else { *residents.front()? };
+                residents.remove(residents.binary_search(&gone).ok()?);
+                let (_, version) = gone;
+                let above = open[version].take()?;
+                let stay = &mut self.stays[above];
+                used -= stay.size;
+                if std::mem::take(&mut is_done) {
+                    continue;
                 }
-                if used <= self.room {
-                    break;
-                }
-                let lowest = *residents.front()?;
-                if lowest == key || self.is_last {
+                if gone == key || level + 1 == self.rooms.len() {
                     return None;
                 }
-                leaves = Some(lowest);
-                let version = lowest.1;
-                if !std::mem::replace(&mut goes_down[version], true) {
-                    self.stays[open[version]].uses += 1;
+                if left[version].replace(at).is_none() {
+                    stay.uses += 1;
                     below.push(Demand {
                         at,
                         version,
                         is_use: false,
-                        from: arrived[version] + 1,
-                        above: open[version],
-                        here: NONE,
+                        from: stay.begin + 1,
+                        above,
                     });
                 }
             }
@@ -280,24 +231,23 @@ impl TierSweep<'_> {
     }
 
     /// Lets transfers up begin as early as the room allows, in their order.
-    fn advance(&self, demands: &mut [Demand], sweep_end: usize, actions: usize) {
-        // The room taken beside each action: first its changes, then their sums.
-        let mut load = vec![0i64; actions + 1];
-        for stay in self.stays[self.first..].iter().filter(|stay| stay.uses > 0) {
-            load[stay.begin] += stay.size as i64;
-            load[stay.end + 1] -= stay.size as i64;
-        }
-        for action in 0..actions {
-            load[action + 1] += load[action];
+    fn advance(&self, level: usize, demands: &mut [Demand], sweep_end: usize) {
+        // Changes of the room that is taken, by action.
+        let mut changes = vec![0i64; self.of_action.len() + 1];
+        let is_here = |stay: &&Stay| stay.level == level && stay.uses > 0;
+        for stay in self.stays.iter().filter(is_here) {
+            changes[stay.begin] += stay.size as i64;
+            changes[stay.end + 1] -= stay.size as i64;
         }
         // Transfers begin in their order. So beside an action, all have begun that are needed later, and the bytes of all transfers
         // up to the last of these are limited there. Limits ascend: an earlier one that is no lower than a later one never counts.
         let mut limits = VecDeque::new();
-        let (mut arriving, mut next) = (0, 0);
+        let (mut free, mut arriving, mut next) = (self.rooms[level] as i64, 0, 0);
         let mut earliest = sweep_end;
         for demand in demands.iter_mut().filter(|demand| demand.is_use) {
-            for (action, load) in load.iter().enumerate().take(demand.at).skip(next) {
-                let limit = self.room as i64 - load + arriving;
+            for (action, change) in changes.iter().enumerate().take(demand.at).skip(next) {
+                free -= change;
+                let limit = free + arriving;
                 while limits.back().is_some_and(|&(_, before)| before >= limit) {
                     limits.pop_back();
                 }

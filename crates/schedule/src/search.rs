@@ -173,7 +173,7 @@ fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
         1 => shape.last = moved(shape.last, 1, model.steps),
         2 => shape.slots = moved(shape.slots, 1, model.steps),
         3 => shape.spill += by(10.0) as i32,
-        _ if model.codec.size == 1.0 => {}
+        _ if model.size == 1.0 => {}
         _ => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
     }
     shape
