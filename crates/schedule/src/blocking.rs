@@ -27,7 +27,7 @@ pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
     let tables = Tables::new(model, WORK)?;
     let (_, place) = tables.first()?;
     let choose = |&place: &Place, steps: usize| tables.best(place, steps).1;
-    Some(Writer::new(model.steps).all(place, choose))
+    Some(Writer::new(Vec::new(), 0, model.steps).all(place, choose))
 }
 
 /// The place of a gap: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a

@@ -38,7 +38,7 @@ pub(crate) struct Online {
     at: usize,
     /// Transfers begun on each link down.
     sent: Vec<Vec<Sent>>,
-    actions: Vec<Action>,
+    pub(crate) actions: Vec<Action>,
 }
 
 impl Online {
@@ -69,10 +69,9 @@ impl Online {
         self.sent.iter().map(Vec::len).collect()
     }
 
-    /// Returns what is done before the next forward step, and that step. `link_free` tells of the link down to each tier
-    /// whether it is idle.
-    pub(crate) fn step(&mut self, link_free: &[bool]) -> Vec<Action> {
-        let before = self.actions.len();
+    /// Adds what is done before the next forward step, and that step, to the actions. `link_free` tells of the link down to each
+    /// tier whether it is idle.
+    pub(crate) fn step(&mut self, link_free: &[bool]) {
         let is_free = |hop: usize| link_free.get(hop).copied().unwrap_or(false);
         for hop in (1..self.rooms.len()).rev() {
             if is_free(hop) && 2 * self.count(hop) > self.rooms[hop - 1] {
@@ -100,7 +99,6 @@ impl Online {
             from: step,
             to: self.at,
         });
-        self.actions[before..].to_vec()
     }
 
     /// Returns the least distance, in steps, between two states that are stored.
@@ -150,13 +148,13 @@ impl Online {
     fn forget_cheapest(&mut self, is_among: impl Fn(usize) -> bool) -> Option<usize> {
         let at = |index: usize| self.states.get(index).map_or(self.at, |state| state.step);
         // Slots that are left for each gap while it is reversed: older states have theirs.
-        let mut older = 0;
+        let mut left = self.slots;
         let slots = self.states.iter().map(|state| {
-            let slots = self
-                .slots
-                .saturating_sub(older + usize::from(state.level > 0));
-            older += usize::from(state.level == 0);
-            slots
+            let others = left.saturating_sub(1);
+            match state.level {
+                0 => std::mem::replace(&mut left, others),
+                _ => others,
+            }
         });
         let slots: Vec<usize> = slots.collect();
         let repeated = |index: usize, from: usize, to: usize| {

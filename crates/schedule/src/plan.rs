@@ -15,7 +15,7 @@ const REPLAY: f64 = 1e-6;
 /// A schedule: the stream of actions, the time it is expected to take, and the bound.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    actions: Vec<Action>,
+    pub(crate) actions: Vec<Action>,
     times: Option<Times>,
     bound: Bound,
     steps: usize,
@@ -40,13 +40,8 @@ impl Plan {
     /// Returns the best of some candidates, by replay in virtual time. Takes up to 1 s for 3 000 steps.
     #[must_use]
     pub fn best(machine: &Machine, steps: usize) -> Self {
-        let model = Model::new(machine, steps);
-        let best = Search::run(&model);
-        let plan = Self::new(machine, steps, best.actions);
-        Self {
-            times: best.times,
-            ..plan
-        }
+        let actions = Search::run(&Model::new(machine, steps));
+        Self::new(machine, steps, actions).judged(machine)
     }
 
     /// Returns the plan that the bound's linear programme suggests, without replays. Takes milliseconds.
@@ -137,13 +132,9 @@ impl Plan {
     }
 
     fn judged(mut self, machine: &Machine) -> Self {
-        self.times = self.replay(machine);
-        self
-    }
-
-    fn replay(&self, machine: &Machine) -> Option<Times> {
         let model = Model::new(machine, self.steps);
-        replay::replay(&model, &self.actions, &self.sent)
+        self.times = replay::replay(&model, &self.actions, &self.sent);
+        self
     }
 
     /// The actions, in their order.
@@ -174,6 +165,6 @@ impl Plan {
     /// Returns the time that this plan takes on a machine. `None` if its states do not fit there.
     #[must_use]
     pub fn time_on(&self, machine: &Machine) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.replay(machine)?.total).ok()
+        self.clone().judged(machine).expected()
     }
 }

@@ -75,42 +75,38 @@ impl Residency {
         let mut sweep_end = actions.len();
         let encoded = (model.state as f64 * model.size).ceil() as u64;
         for (at, action) in actions.iter().enumerate() {
-            let (version, is_use) = match *action {
+            let demand = |version, is_use| Demand {
+                at,
+                version,
+                is_use,
+                from: at,
+                above: NONE,
+            };
+            match *action {
                 Action::Save { step, coded } => {
                     *current.get_mut(step)? = versions.len();
+                    demands.push(demand(versions.len(), false));
                     versions.push(Version {
                         step,
                         coded,
                         bytes: if coded { encoded } else { model.state },
                         last: None,
                     });
-                    (versions.len() - 1, false)
                 }
                 Action::Restart { step } => {
                     let version = *current.get(step)?;
                     versions.get_mut(version)?.last = Some(at);
-                    (version, true)
+                    demands.push(demand(version, true));
                 }
                 Action::Forget { step } => {
                     let version = std::mem::replace(current.get_mut(step)?, NONE);
                     if sweep_end == actions.len() && sent.binary_search(&step).is_ok() {
                         versions.get_mut(version)?.last = Some(at);
                     }
-                    continue;
                 }
-                Action::EndForward => {
-                    sweep_end = at;
-                    continue;
-                }
-                Action::Forward { .. } | Action::Reverse { .. } => continue,
-            };
-            demands.push(Demand {
-                at,
-                version,
-                is_use,
-                from: at,
-                above: NONE,
-            });
+                Action::EndForward => sweep_end = at,
+                Action::Forward { .. } | Action::Reverse { .. } => {}
+            }
         }
         let rooms = model.hops.iter().map(|hop| hop.room);
         let mut residency = Self {
@@ -150,19 +146,9 @@ impl Residency {
         let (mut open, mut left) = (vec![None; versions.len()], vec![None; versions.len()]);
         let mut below = Vec::new();
         for &demand in demands {
-            let Demand {
-                at,
-                version,
-                is_use,
-                ..
-            } = demand;
-            let Version {
-                step,
-                coded,
-                bytes,
-                last,
-            } = versions[version];
-            let key = (step, version);
+            let (at, version, is_use) = (demand.at, demand.version, demand.is_use);
+            let of = &versions[version];
+            let key = (of.step, version);
             let here = *open[version].get_or_insert(self.stays.len());
             if here == self.stays.len() {
                 residents.insert(residents.partition_point(|other| *other < key), key);
@@ -173,13 +159,13 @@ impl Residency {
                         ..demand
                     });
                 }
-                let size = if level == 0 { 1 } else { bytes };
+                let size = if level == 0 { 1 } else { of.bytes };
                 used += size;
                 self.stays.push(Stay {
                     level,
                     size,
                     uses: 0,
-                    is_encoded: is_use && coded,
+                    is_encoded: is_use && of.coded,
                     begin: at,
                     end: at,
                 });
@@ -197,11 +183,11 @@ impl Residency {
                 _ => self.links[2 * level - 1 - usize::from(is_use)].push(Transfer {
                     source,
                     target,
-                    bytes,
+                    bytes: of.bytes,
                     from: demand.from,
                 }),
             }
-            let mut is_done = last.is_none_or(|last| last <= at);
+            let mut is_done = of.last.is_none_or(|last| last <= at);
             while is_done || used > self.rooms[level] {
                 let gone = if is_done { key } else { *residents.front()? };
                 residents.remove(residents.binary_search(&gone).ok()?);

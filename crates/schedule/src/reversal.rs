@@ -13,10 +13,10 @@ pub(crate) fn ways<'a>(
     model: &'a Model,
     actions: &'a [Action],
 ) -> impl Iterator<Item = Vec<Action>> + 'a {
-    let is_sweep = |action: &&Action| **action != Action::EndForward;
-    let sweep: Vec<Action> = actions.iter().take_while(is_sweep).copied().collect();
+    let is_end = |action: &Action| *action == Action::EndForward;
+    let sweep = actions.split(is_end).next().unwrap_or_default();
     let mut states = Vec::new();
-    for action in &sweep {
+    for action in sweep {
         match *action {
             Action::Save { step, .. } => states.push(step),
             Action::Forget { step } => states.retain(|&state| state != step),
@@ -39,7 +39,7 @@ pub(crate) fn ways<'a>(
         .into_iter()
         .flat_map(|kept| SPILLS.map(|spill| (kept, spill)));
     ways.map(move |(kept, spill)| {
-        let (mut actions, mut states) = (sweep.clone(), states.clone());
+        let (mut actions, mut states) = (sweep.to_vec(), states.clone());
         let dropped = match kept {
             0 if slowest > 0 => states.drain(1..slowest + 1),
             kept => states.drain(kept..slowest),
@@ -53,6 +53,6 @@ pub(crate) fn ways<'a>(
             coded: false,
         });
         let line: Vec<Stored> = line.collect();
-        Writer::swept(actions, model.steps).gaps(&line, model)
+        Writer::new(actions, model.steps, model.steps).gaps(&line, model)
     })
 }

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::blocking;
 use crate::bound::Bound;
 use crate::machine::Model;
-use crate::replay::{self, Times};
+use crate::replay;
 use crate::shape::Shape;
 use crate::stream::{self, Stored};
 use std::collections::HashSet;
@@ -22,10 +22,10 @@ const SPILLS: [i32; 4] = [-1, 0, 3, 1 << 16];
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
-    bound: Bound,
-    /// The best stream so far, and its times.
-    pub(crate) actions: Vec<Action>,
-    pub(crate) times: Option<Times>,
+    bound: f64,
+    /// The best stream so far, and the seconds that it takes.
+    actions: Vec<Action>,
+    least: f64,
     /// The best shape so far, and the seconds that its stream takes.
     shape: Shape,
     seconds: f64,
@@ -34,12 +34,13 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn run(model: &'a Model) -> Self {
+    /// Returns the best stream.
+    pub(crate) fn run(model: &'a Model) -> Vec<Action> {
         let mut search = Self {
             model,
-            bound: Bound::of(model),
+            bound: Bound::of(model).time.as_secs_f64(),
             actions: Vec::new(),
-            times: None,
+            least: f64::INFINITY,
             shape: Shape::new(model, 0, model.steps),
             seconds: f64::INFINITY,
             tried: HashSet::new(),
@@ -57,15 +58,15 @@ impl<'a> Search<'a> {
         for share in [0.8, 0.9, 1.0] {
             search.polish(share, &mut dice);
         }
-        search
+        search.actions
     }
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
         self.work += actions.len();
         let times = replay::replay(self.model, &actions, &[]);
         let total = times.map_or(f64::INFINITY, |times| times.total);
-        if self.times.is_none_or(|best| total < best.total) && times.is_some() {
-            (self.actions, self.times) = (actions, times);
+        if total < self.least {
+            (self.actions, self.least) = (actions, total);
         }
         total
     }
@@ -82,8 +83,7 @@ impl<'a> Search<'a> {
     /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
         let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
-        let is_met = |times: Times| times.total <= self.bound.time.as_secs_f64() * 1.0005 + 1e-9;
-        self.work as f64 > most * share || self.times.is_some_and(is_met)
+        self.work as f64 > most * share || self.least <= self.bound * 1.0005 + 1e-9
     }
 
     /// Tries lines for the nearest so many tiers: those below them may not be worth their transfers, and then their rates change
@@ -201,9 +201,8 @@ impl Dice {
             1 => {
                 let position = self.next(steps);
                 if let Err(index) = line.binary_search_by_key(&position, |stored| stored.at) {
-                    let mut stored = line[index - 1];
-                    stored.at = position;
-                    line.insert(index, stored);
+                    line.insert(index, line[index - 1]);
+                    line[index].at = position;
                 }
             }
             2 => {
@@ -213,12 +212,9 @@ impl Dice {
             }
             kind => {
                 let end = if kind == 3 { some } else { at + 1 };
-                let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
+                let by = [1, -1][self.next(2)] * (1 + self.next(3) as isize);
                 for stored in &mut line[at.max(1).min(end)..end] {
-                    stored.at = match is_up {
-                        true => stored.at + by,
-                        false => stored.at.saturating_sub(by),
-                    };
+                    stored.at = stored.at.saturating_add_signed(by);
                 }
             }
         }

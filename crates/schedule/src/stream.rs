@@ -17,12 +17,11 @@ pub(crate) struct Stored {
 
 /// The stream that stores the states of a line, and reverses it.
 pub(crate) fn stream(line: &[Stored], model: &Model) -> Vec<Action> {
-    let mut writer = Writer::new(model.steps);
+    let mut writer = Writer::new(Vec::new(), 0, model.steps);
     for &Stored { at, coded, .. } in line {
         writer.forward(at);
         writer.save(coded);
     }
-    writer.end_sweep();
     writer.gaps(line, model)
 }
 
@@ -45,21 +44,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(steps: usize) -> Self {
+    /// The writer of a stream that begins with these actions, which lead to the step `at`.
+    pub(crate) fn new(actions: Vec<Action>, at: usize, steps: usize) -> Self {
         Self {
-            actions: Vec::new(),
-            at: Some(0),
+            actions,
+            at: Some(at),
             steps,
             is_swept: false,
         }
-    }
-
-    /// The writer of a reversal, whose sweep has these actions.
-    pub(crate) fn swept(actions: Vec<Action>, steps: usize) -> Self {
-        let mut writer = Self::new(steps);
-        (writer.actions, writer.at) = (actions, Some(steps));
-        writer.end_sweep();
-        writer
     }
 
     fn forward(&mut self, to: usize) {
@@ -85,8 +77,9 @@ impl Writer {
         self.at = None;
     }
 
-    /// The whole stream: the reversal of a line by binomial checkpointing is its end.
+    /// The whole stream of a sweep that stored a line: the reversal by binomial checkpointing is its end.
     pub(crate) fn gaps(mut self, line: &[Stored], model: &Model) -> Vec<Action> {
+        self.end_sweep();
         let room = model.all_room();
         let mut end = self.steps;
         for (index, &Stored { at, inner, .. }) in line.iter().enumerate().rev() {
