@@ -106,7 +106,7 @@ pub fn measure<A: Adjoint>(
     steps: usize,
 ) -> Result<Estimate, A::Error> {
     // The first state and the first steps find memory that was not used before.
-    beside(engine, 1, 1, computation, &mut |one| {
+    beside(engine, 1, computation, &mut |one| {
         one.advance(0)?;
         one.reverse(0)
     })?;
@@ -115,20 +115,15 @@ pub fn measure<A: Adjoint>(
     let mut next = || step.next().unwrap_or(0);
     let state = computation.state().iter().map(|r| r.len() as u64).sum();
     let mut times = |states| -> Result<StepTimes, A::Error> {
-        let least = if states == 0 { 9 } else { 3 };
         Ok(StepTimes {
             state,
-            forward: beside(engine, states, least, computation, &mut |one| {
-                one.advance(next())
-            })?,
-            backward: beside(engine, states, least, computation, &mut |one| {
-                one.reverse(next())
-            })?,
+            forward: beside(engine, states, computation, &mut |one| one.advance(next()))?,
+            backward: beside(engine, states, computation, &mut |one| one.reverse(next()))?,
         })
     };
     let (quiet, steps) = (times(0)?, times(3)?);
     let after = &engine.metrics();
-    let periods = [Some(&warm), None].map(|before| Period { before, after });
+    let periods = [Period(Some(&warm), after), Period(None, after)];
     let machine = Machine::within(&periods, &periods, periods[0], steps);
     let quiet = Machine {
         forward: quiet.forward,
@@ -139,15 +134,15 @@ pub fn measure<A: Adjoint>(
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
-/// which is done `least` times a state, and for 33 ms; without states, three times as long.
+/// which is done as often beside each as there are states, and for 33 ms; without states nine times, and three times as long.
 fn beside<A: Adjoint>(
     engine: &Engine,
-    states: u64,
-    least: u32,
+    states: u32,
     computation: &mut A,
     work: &mut dyn FnMut(&mut A) -> Result<(), A::Error>,
 ) -> Result<Duration, A::Error> {
     let (mut time, mut count) = (Duration::ZERO, 0);
+    let least = if states == 0 { 9 } else { states };
     let mut during =
         |computation: &mut A, millis, is_over: &dyn Fn() -> bool| -> Result<(), A::Error> {
             let (start, mut done) = (Instant::now(), 0);
@@ -162,7 +157,7 @@ fn beside<A: Adjoint>(
     if states == 0 {
         during(computation, 100, &|| true)?;
     }
-    for version in engine.reserve(states)? {
+    for version in engine.reserve(u64::from(states))? {
         engine.checkpoint(version, &computation.state())?;
         let worked = std::thread::scope(|scope| {
             let sent = scope.spawn(|| engine.wait());
@@ -227,10 +222,9 @@ pub fn run<A: Adjoint>(
     }
     run.forget_numbers();
     let (swept, after) = (ended?, engine.metrics());
-    let period = |before, after| Period { before, after };
-    let (whole, all) = (period(Some(&before), &after), period(None, &after));
-    let sweep = [period(Some(&before), &swept), whole, all];
-    let reversal = [period(Some(&swept), &after), whole, all];
+    let (whole, all) = (Period(Some(&before), &after), Period(None, &after));
+    let sweep = [Period(Some(&before), &swept), whole, all];
+    let reversal = [Period(Some(&swept), &after), whole, all];
     let again = run.again();
     let times = RunTimes {
         total,
@@ -278,10 +272,8 @@ impl<A: Adjoint> Run<'_, A> {
         let mut links = Links::default();
         if self.schedule.plan().is_some() {
             let ahead: Vec<Action> = self.schedule.ahead().collect();
-            let sweep = ahead
-                .iter()
-                .take_while(|action| **action != Action::EndForward);
-            self.reserve(saves(sweep))?;
+            let mut parts = ahead.split(|action| *action == Action::EndForward);
+            self.reserve(saves(parts.next().unwrap_or_default()))?;
             self.hint(|run| run.engine.hint(run.restores(&ahead)));
         }
         while self.schedule.ahead().next() != Some(Action::EndForward) {
@@ -341,52 +333,44 @@ impl<A: Adjoint> Run<'_, A> {
     fn swept_machine(&self, before: &Metrics, swept: &Metrics) -> Machine {
         let mut steps = self.steps(self.swept / 2);
         steps.forward = steps.forward.mul_f64(self.again);
-        let period = |before, after| Period { before, after };
-        let down = [period(Some(before), swept), period(None, swept)];
-        Machine::within(&down, &[period(None, before)], down[0], steps)
+        let down = [Period(Some(before), swept), Period(None, swept)];
+        Machine::within(&down, &[Period(None, before)], down[0], steps)
     }
 
-    /// Reverses one gap after the other: the actions to that which forgets the state before the gap.
+    /// Reverses one gap after the other: the actions to that which forgets the state before the gap. Its restores are hinted before
+    /// all others.
     fn reversal(&mut self) -> Result<(), A::Error> {
-        let ahead: Vec<Action> = self.schedule.ahead().collect();
-        self.reserve(saves(ahead.iter()))?;
+        let actions: Vec<Action> = self.schedule.ahead().collect();
+        self.reserve(saves(&actions))?;
         self.engine.hints().prefetch_start();
-        while self.schedule.ahead().len() > 0 {
-            let mut gap = Vec::new();
-            for action in self.schedule.ahead() {
-                gap.push(action);
-                if matches!(action, Action::Forget { step } if self.versions.contains_key(&step)) {
-                    break;
-                }
+        let mut ahead = &actions[..];
+        while !ahead.is_empty() {
+            let end = ahead.iter().position(
+                |action| matches!(action, Action::Forget { step } if self.versions.contains_key(step)),
+            );
+            let (gap, behind) = ahead.split_at(end.map_or(ahead.len(), |end| end + 1));
+            // A single restore is hinted already. Earlier hints of the gap's first state stay behind these, and go with it:
+            // without any for a moment, it would lose its room.
+            let restores = self.restores(gap);
+            if restores.len() > 1 {
+                self.hint(|run| run.engine.hints().prepend(restores));
             }
-            self.hint_gap(&gap);
-            for _ in 0..gap.len() {
-                if let Some(action) = self.schedule.next_action(&[]) {
-                    self.act(action)?;
-                }
+            for &action in gap {
+                self.schedule.next_action(&[]);
+                self.act(action)?;
             }
+            ahead = behind;
         }
         Ok(())
     }
 
-    /// Hints the restores of a gap before all others; a single one is hinted already. Earlier hints of the gap's first state stay behind
-    /// them, and go with it: without any for a moment, it would lose its room.
-    fn hint_gap(&mut self, gap: &[Action]) {
-        let restores = self.restores(gap);
-        if restores.len() > 1 {
-            self.hint(|run| run.engine.hints().prepend(restores));
-        }
-    }
-
     /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, in the order of their tiers.
     fn hint_by_tier(&mut self) -> Result<(), A::Error> {
-        let states = self.schedule.by_tier().into_iter();
-        let states: Vec<u64> = states
-            .filter_map(|step| self.versions.get(&step).copied())
-            .collect();
         self.reserve(1)?;
-        let next = self.numbers.start;
-        self.hint_anew(std::iter::once(next).chain(states).collect());
+        let states = self.schedule.by_tier().into_iter();
+        let states = states.filter_map(|step| self.versions.get(&step).copied());
+        let next = std::iter::once(self.numbers.start);
+        self.hint_anew(next.chain(states).collect());
         Ok(())
     }
 
@@ -484,7 +468,7 @@ fn mean(times: &[Duration]) -> Option<Duration> {
     (!times.is_empty()).then(|| sum().div_f64(times.len() as f64))
 }
 
-fn saves<'a>(actions: impl Iterator<Item = &'a Action>) -> u64 {
-    let saves = actions.filter(|action| matches!(action, Action::Save { .. }));
-    saves.count() as u64
+fn saves(actions: &[Action]) -> u64 {
+    let is_save = |action: &&Action| matches!(action, Action::Save { .. });
+    actions.iter().filter(is_save).count() as u64
 }

@@ -47,8 +47,8 @@ struct Tables {
     write: Vec<f64>,
     read: Vec<f64>,
     slots: Vec<usize>,
-    /// Seconds of gaps by [`index`](Self::index) of their places and by steps, without those of the reversed steps.
-    costs: Vec<Vec<f64>>,
+    /// Seconds of gaps by the numbers of their places and by steps, without those of the reversed steps.
+    costs: Vec<Vec<Vec<Vec<f64>>>>,
 }
 
 impl Tables {
@@ -69,12 +69,11 @@ impl Tables {
             let total = |level| hops(level).fold(model.copy, |sum, time| sum + time);
             (0..levels).map(total).collect()
         };
-        let most = slots.iter().max().copied().unwrap_or(0);
         let mut tables = Self {
             forward: model.forward,
             write: total(|hop| hop.down),
             read: total(|hop| hop.up),
-            costs: vec![Vec::new(); 2 * levels * levels * (most + 1)],
+            costs: vec![vec![Vec::new(); levels]; levels],
             slots,
         };
         for level in 0..levels {
@@ -86,10 +85,9 @@ impl Tables {
                         free: of / 2,
                         is_first: of % 2 == 1,
                     };
-                    let at = tables.index(place);
-                    tables.costs[at] = vec![f64::INFINITY; steps + 1];
+                    tables.costs[level][source].push(vec![f64::INFINITY; steps + 1]);
                     for steps in 1..=steps {
-                        tables.costs[at][steps] = tables.best(place, steps).0;
+                        tables.costs[level][source][of][steps] = tables.best(place, steps).0;
                     }
                 }
             }
@@ -97,14 +95,9 @@ impl Tables {
         Some(tables)
     }
 
-    fn index(&self, place: Place) -> usize {
-        let levels = self.slots.len();
-        ((place.free * levels + place.source) * levels + place.level) * 2
-            + usize::from(place.is_first)
-    }
-
     fn row(&self, place: Place) -> &[f64] {
-        &self.costs[self.index(place)]
+        let rows = &self.costs[place.level][place.source];
+        &rows[2 * place.free + usize::from(place.is_first)]
     }
 
     /// The least cost of a gap and what is done first for it.

@@ -72,7 +72,7 @@ impl Online {
     /// Adds what is done before the next forward step, and that step, to the actions. `link_free` tells of the link down to each
     /// tier whether it is idle.
     pub(crate) fn step(&mut self, link_free: &[bool]) {
-        let is_free = |hop: usize| link_free.get(hop).copied().unwrap_or(false);
+        let is_free = |hop: usize| link_free.get(hop) == Some(&true);
         for hop in (1..self.rooms.len()).rev() {
             if is_free(hop) && 2 * self.count(hop) > self.rooms[hop - 1] {
                 self.send(hop);
@@ -84,10 +84,16 @@ impl Online {
         let (step, coded) = (self.at, false);
         let newest = self.states.last();
         if newest.is_none_or(|newest| step - newest.step >= self.spacing()) {
+            let (has_tiers, is_free) = (!self.rooms.is_empty(), is_free(0));
             // A state on its way down has its slot until it has arrived.
-            let is_leaving = !self.rooms.is_empty() && (!is_free(0) || self.count(0) >= self.slots);
+            let is_leaving = has_tiers && (!is_free || self.count(0) >= self.slots);
             if self.count(0) + usize::from(is_leaving) >= self.slots {
-                self.shrink(is_free(0));
+                let is_open = has_tiers && is_free;
+                let has_room = is_open && self.count(1) < self.rooms[0];
+                let is_among = |level| level == 0 || (is_open && level == 1);
+                if has_room || self.forget_cheapest(is_among) == Some(1) {
+                    self.send(0);
+                }
             }
             if self.count(0) < self.slots {
                 self.actions.push(Action::Save { step, coded });
@@ -95,10 +101,8 @@ impl Online {
             }
         }
         self.at += 1;
-        self.actions.push(Action::Forward {
-            from: step,
-            to: self.at,
-        });
+        let (from, to) = (step, self.at);
+        self.actions.push(Action::Forward { from, to });
     }
 
     /// Returns the least distance, in steps, between two states that are stored.
@@ -115,19 +119,8 @@ impl Online {
     }
 
     fn count(&self, level: usize) -> usize {
-        let here = self.states.iter().filter(|state| state.level == level);
-        here.count()
-    }
-
-    /// Makes room on the device.
-    fn shrink(&mut self, is_free: bool) {
-        let is_open = is_free && !self.rooms.is_empty();
-        let has_room = is_open && self.count(1) < self.rooms[0];
-        if has_room
-            || self.forget_cheapest(|level| level == 0 || (is_open && level == 1)) == Some(1)
-        {
-            self.send(0);
-        }
+        let levels = self.states.iter().map(|state| state.level);
+        levels.filter(|&of| of == level).count()
     }
 
     /// Sends a state from a level down.
@@ -172,9 +165,9 @@ impl Online {
             (loss, distance, index)
         };
         let among = (1..self.states.len()).filter(|&index| is_among(self.states[index].level));
-        let (_, _, index) = among
-            .map(loss)
-            .min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))?;
+        let losses = among.map(loss);
+        let (_, _, index) =
+            losses.min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)))?;
         let State { step, level } = self.states.remove(index);
         self.actions.push(Action::Forget { step });
         Some(level)

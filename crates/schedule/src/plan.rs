@@ -121,11 +121,10 @@ impl Plan {
         let gain = time(&self).saturating_sub(self.bound.time).as_secs_f64();
         let replays = gain / 2.0 / (REPLAY * self.actions.len() as f64);
         let ways = reversal::ways(&model, &self.actions).take(replays as usize);
-        let plan = |actions| Self {
-            actions,
-            ..self.clone()
-        };
-        let plans = ways.map(|actions| plan(actions).judged(machine));
+        let plans = ways.map(|actions| {
+            let plan = self.clone();
+            Self { actions, ..plan }.judged(machine)
+        });
         let own = self.times.map(|_| self.clone());
         let best = own.into_iter().chain(plans).min_by_key(time);
         best.unwrap_or(self)

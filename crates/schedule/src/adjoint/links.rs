@@ -3,38 +3,22 @@
 use crate::schedule::Schedule;
 use tierflow_engine::{Calls, Engine, HopMetrics, Metrics};
 
-/// Transfers that arrived on a tier, and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Arrived {
-    transfers: u64,
-    bytes: u64,
-}
-
 /// The transfers of a link down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     /// States that the rule sent.
     sent: usize,
-    /// The transfers that had arrived when it sent the last one.
-    arrived: Arrived,
+    /// The bytes, or transfers, that had arrived when it sent the last one.
+    arrived: u64,
 }
 
 impl Traffic {
-    /// Returns true if a state arrived since the rule sent its last one: so it sends as many as the link carries. A state arrives by its bytes, as an engine may
-    /// cut it, or, without them, by a transfer.
-    fn is_idle(&mut self, sent: usize, arrived: Arrived, state: Option<u64>) -> bool {
+    /// Returns true if a state arrived since the rule sent its last one: so it sends as many as the link carries.
+    fn is_idle(&mut self, sent: usize, arrived: u64, state: u64) -> bool {
         if self.sent != sent {
             *self = Self { sent, arrived };
         }
-        let since = Arrived {
-            transfers: arrived.transfers.saturating_sub(self.arrived.transfers),
-            bytes: arrived.bytes.saturating_sub(self.arrived.bytes),
-        };
-        let has_arrived = match state {
-            Some(state) => since.bytes >= state,
-            None => since.transfers > 0,
-        };
-        sent == 0 || has_arrived
+        sent == 0 || arrived.saturating_sub(self.arrived) >= state
     }
 }
 
@@ -56,15 +40,14 @@ impl Links {
         }
         let metrics = engine.metrics();
         let before = self.before.get_or_insert(metrics.checkpoint);
-        let state = state_bytes(&metrics, before);
+        let bytes = state_bytes(&metrics, before);
+        let state = bytes.unwrap_or(1);
         self.links.resize(moved.len(), Traffic::default());
         let links = self.links.iter_mut().zip(moved);
         let links = links.zip(metrics.tiers.iter().skip(1));
         let idle = links.map(|((link, sent), below)| {
-            let mut arrived = arrived(&metrics.hops, below.name);
-            arrived.transfers += below.checkpoints;
-            arrived.bytes += below.checkpoints * state.unwrap_or(0);
-            link.is_idle(sent, arrived, state)
+            let arrived = arrived(&metrics.hops, below.name, bytes.is_some());
+            link.is_idle(sent, arrived + below.checkpoints * state, state)
         });
         idle.collect()
     }
@@ -79,13 +62,11 @@ fn state_bytes(metrics: &Metrics, before: &Calls) -> Option<u64> {
     is_plain.then(|| bytes.checked_div(count).unwrap_or(0))
 }
 
-/// Returns what arrived on a tier.
-fn arrived(hops: &[HopMetrics], tier: &str) -> Arrived {
+/// Returns what arrived on a tier: its bytes, as an engine may cut a state, or its transfers.
+fn arrived(hops: &[HopMetrics], tier: &str, by_bytes: bool) -> u64 {
     let hops = hops.iter().filter(|hop| hop.to == tier);
-    hops.fold(Arrived::default(), |sum, hop| Arrived {
-        transfers: sum.transfers + hop.transfers,
-        bytes: sum.bytes + hop.bytes,
-    })
+    let arrived = hops.map(|hop| if by_bytes { hop.bytes } else { hop.transfers });
+    arrived.sum()
 }
 
 #[cfg(test)]
@@ -105,8 +86,9 @@ mod tests {
             failed: 0,
         };
         let mut link = Traffic::default();
-        let mut is_idle = |sent, transfers, bytes, state| {
-            link.is_idle(sent, arrived(&[hop(transfers, bytes)], "file"), state)
+        let mut is_idle = |sent, transfers, bytes, state: Option<u64>| {
+            let arrived = arrived(&[hop(transfers, bytes)], "file", state.is_some());
+            link.is_idle(sent, arrived, state.unwrap_or(1))
         };
         assert!(is_idle(0, 0, 0, Some(400)));
         assert!(!is_idle(1, 3, 300, Some(400)));
@@ -114,6 +96,6 @@ mod tests {
         assert!(is_idle(1, 7, 700, Some(400)));
         assert!(!is_idle(2, 7, 700, None));
         assert!(is_idle(2, 8, 800, None));
-        assert_eq!(arrived(&[hop(1, 1)], "host"), Arrived::default());
+        assert_eq!(arrived(&[hop(1, 1)], "host", true), 0);
     }
 }

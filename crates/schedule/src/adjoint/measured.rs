@@ -11,15 +11,12 @@ const SAMPLE: u64 = 16;
 
 /// From one moment's metrics, or from the engine's beginning, to another's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Period<'a> {
-    pub(super) before: Option<&'a Metrics>,
-    pub(super) after: &'a Metrics,
-}
+pub(super) struct Period<'a>(pub(super) Option<&'a Metrics>, pub(super) &'a Metrics);
 
 impl Period<'_> {
     /// The difference of a sum over the period.
     fn carried(self, sum: impl Fn(&Metrics) -> Carried) -> Carried {
-        let (before, after) = (self.before.map(&sum).unwrap_or_default(), sum(self.after));
+        let (before, after) = (self.0.map(&sum).unwrap_or_default(), sum(self.1));
         Carried {
             bytes: after.bytes.saturating_sub(before.bytes),
             busy: after.busy.saturating_sub(before.busy),
@@ -55,8 +52,7 @@ impl Machine {
     /// tier is the device. A codec is not measured: what an engine compresses counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
-        let (before, after) = (None, metrics);
-        let all = [Period { before, after }];
+        let all = [Period(None, metrics)];
         Self::within(&all, &all, all[0], steps)
     }
 
@@ -68,7 +64,7 @@ impl Machine {
         copies: Period<'_>,
         steps: StepTimes,
     ) -> Self {
-        let metrics = copies.after;
+        let Period(_, metrics) = copies;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
             // The link to a tier carries what comes from any tier above.
