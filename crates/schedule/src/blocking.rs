@@ -138,14 +138,11 @@ impl Tables {
         if place.source > level {
             less(write + right[steps], Choice::Move(behind));
         }
-        let (mut least, mut middle) = (f64::INFINITY, 0);
-        for at in 1..steps {
-            let cost = at as f64 * forward + right[steps - at] + left[at];
-            if cost < least {
-                (least, middle) = (cost, at);
-            }
+        let costs = (1..steps).map(|at| (at as f64 * forward + right[steps - at] + left[at], at));
+        let least = costs.reduce(|least, next| if next.0 < least.0 { next } else { least });
+        if let Some((cost, middle)) = least {
+            less(cost + write + read, split(middle));
         }
-        less(least + write + read, split(middle));
         // A state that is reversed at once is not stored.
         if !place.is_first {
             let cost = (count - 1.0) * forward + read + left[steps - 1];

@@ -34,12 +34,10 @@ impl Bound {
         let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
         let counted = forwards * model.forward + steps * model.backward;
         let hops = (0..model.hops.len()).map(|hop| repeated(model, hop));
-        let programme = programme(model);
-        let time = hops.map(duration).fold(duration(counted), Duration::max);
-        Self {
-            time: programme.time.max(time),
-            ..programme
-        }
+        let times = std::iter::once(counted).chain(hops).map(duration);
+        let mut bound = programme(model);
+        bound.time = times.fold(bound.time, Duration::max);
+        bound
     }
 }
 
@@ -95,9 +93,10 @@ fn repeated(model: &Model, hop: usize) -> f64 {
         let (mut low, mut high) = (computed, computed + repeats(0.0, 0.0) * forward);
         for _ in 0..32 {
             let time = (low + high) / 2.0;
-            match computed + forward * repeats(existing, time / up) > time {
-                true => low = time,
-                false => high = time,
+            if computed + forward * repeats(existing, time / up) > time {
+                low = time;
+            } else {
+                high = time;
             }
         }
         low
@@ -111,9 +110,10 @@ fn repeated(model: &Model, hop: usize) -> f64 {
             break;
         }
         let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
-        match total(left) <= total(right) {
-            true => high = right,
-            false => low = left,
+        if total(left) <= total(right) {
+            high = right;
+        } else {
+            low = left;
         }
     }
     // The least total of the interval is below those of its ends by a few widths at most.

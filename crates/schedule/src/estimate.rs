@@ -101,20 +101,17 @@ impl Estimate {
     pub fn learn(&mut self, plan: &Plan, machine: &Machine, took: Duration) {
         let own = plan.time_on(machine).filter(|time| !time.is_zero());
         let lateness = own.map_or(1.0, |own| took.as_secs_f64() / own.as_secs_f64());
-        let slower = if self.is_on_device(plan) {
-            let slower = ratios(machine, &self.quiet);
+        let slower = ratios(machine, self.machine_for(plan));
+        if self.is_on_device(plan) {
             (self.quiet, self.quiet_lateness) = (machine.clone(), lateness);
             set_steps(&mut self.machine, machine, self.slowdown);
-            slower
         } else {
-            let slower = ratios(machine, &self.machine);
             let tiers = self.machine.tiers.iter().zip(&machine.tiers);
             let links = tiers.flat_map(|(old, new)| [old.down / new.down, old.up / new.up]);
             self.link_doubt = share(links, LEAST_DOUBT.max(self.link_doubt / 2.0));
             (self.machine, self.lateness) = (machine.clone(), lateness);
             set_steps(&mut self.quiet, machine, self.slowdown.map(f64::recip));
-            slower
-        };
+        }
         self.doubt = share(slower, self.link_doubt.max(self.doubt / 2.0));
     }
 }
