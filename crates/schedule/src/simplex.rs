@@ -8,7 +8,7 @@ const NEAR_ZERO: f64 = 1e-10;
 pub(crate) fn maximise(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let gain = rows.len() - 1;
     let limit = rows[gain].len() - 1;
-    // What each row leaves of its limit is an unknown, too.
+    // The rest that each row leaves of its limit is an unknown, too.
     let mut basis: Vec<usize> = (limit + 1..=limit + gain).collect();
     for (index, row) in rows.iter_mut().enumerate() {
         row.resize(limit + 1 + gain, 0.0);
