@@ -55,7 +55,7 @@ impl Tables {
     /// Returns `None` if the tables take more than so many operations.
     fn new(model: &Model, work: usize) -> Option<Self> {
         let steps = model.steps;
-        let rooms = (0..model.hops.len()).map(|hop| (model.room(hop) as usize).min(steps));
+        let rooms = (0..model.hops.len()).map(|hop| model.room(hop) as usize);
         let slots: Vec<usize> = std::iter::once(model.slots).chain(rooms).collect();
         let levels = slots.len();
         let places = slots.iter().enumerate();

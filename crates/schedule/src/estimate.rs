@@ -131,14 +131,11 @@ fn share(ratios: impl IntoIterator<Item = f64>, least: f64) -> f64 {
 
 /// Steps forward and backward over those of another machine. A time over nothing is 1.
 fn ratios(machine: &Machine, over: &Machine) -> [f64; 2] {
-    let pairs = [
-        (machine.forward, over.forward),
-        (machine.backward, over.backward),
-    ];
-    pairs.map(|(time, over)| match over.is_zero() {
+    let ratio = |time: fn(&Machine) -> Duration| match time(over).is_zero() {
         true => 1.0,
-        false => time.as_secs_f64() / over.as_secs_f64(),
-    })
+        false => time(machine).as_secs_f64() / time(over).as_secs_f64(),
+    };
+    [ratio(|of| of.forward), ratio(|of| of.backward)]
 }
 
 /// Gives a machine the steps of another one, times their factors.
