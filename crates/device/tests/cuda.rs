@@ -205,3 +205,49 @@ fn the_driver_knows_whose_memory_it_is() {
     let address = loan.bytes().unwrap().as_ptr().expose_provenance() as u64;
     assert_eq!(cuda.owner_of(address).unwrap(), None);
 }
+
+/// PyTorch captures graphs in the mode `global`, in which calls of other threads that may wait are refused, and spoil the capture.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_graph_that_is_captured_disturbs_nothing_and_is_not_disturbed() {
+    use cudarc::driver::{result, sys};
+    let device = gpu().unwrap();
+    let memory = device.alloc(64 << 20).unwrap();
+    let stream = device.stream().unwrap();
+    let mut lent = memory.lend_mut(0..64 << 20).unwrap();
+    stream.fill(&mut lent, 7).unwrap();
+    let event = stream.record().unwrap();
+    let cuda = device.as_cuda().unwrap();
+    let kind = result::stream::StreamKind::NonBlocking;
+    let captured = {
+        let _entered = cuda.enter().unwrap();
+        result::stream::create(kind).unwrap()
+    };
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    let begun = {
+        let _entered = cuda.enter().unwrap();
+        // SAFETY: the stream is alive.
+        unsafe { sys::cuStreamBeginCapture_v2(captured, mode) }
+    };
+    begun.result().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            event.synchronize().unwrap();
+            assert!(event.is_done().unwrap());
+            drop(device.alloc(2 << 20).unwrap());
+            drop(device.reserve_host(2 << 20).unwrap());
+            device.stream().unwrap().synchronize().unwrap();
+        });
+    });
+    event.synchronize().unwrap();
+    assert!(event.is_done().unwrap());
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and `graph` is a valid place for the answer.
+    let ended = unsafe { sys::cuStreamEndCapture(captured, &raw mut graph) };
+    ended.result().unwrap();
+    // SAFETY: both are alive, and nothing uses them.
+    unsafe {
+        sys::cuGraphDestroy(graph).result().unwrap();
+        result::stream::destroy(captured).unwrap();
+    }
+}

@@ -1,7 +1,9 @@
 //! The device's primary context: retained while anything of it lives, current on a thread for the length of a call.
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUdevice_P2PAttribute as P2p, CUresult};
+use cudarc::driver::sys::{
+    self, CUdevice_P2PAttribute as P2p, CUresult, CUstreamCaptureMode as CaptureMode,
+};
 
 use crate::error::{Error, Result, Unavailable};
 use crate::info::PeerLink;
@@ -109,18 +111,21 @@ impl Context {
             .collect())
     }
 
-    /// Makes the context current on this thread. Dropping the guard restores the application's own context; a thread that had
-    /// none keeps this one. Costs a
-    /// thread-local look-up where the context is current already.
+    /// Makes the context current on this thread, whose calls do not spoil a CUDA graph that is being captured meanwhile, nor are refused
+    /// because of it. Dropping the guard restores the application's own context and mode; a thread that had no context keeps this one.
+    /// Costs three thread-local look-ups where the context is current already.
     pub(crate) fn enter(&self) -> Result<Entered> {
-        let before = result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;
+        let mut before =
+            result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;
         if before == Some(self.handle) {
-            return Ok(Entered { before: None });
+            before = None;
+        } else {
+            // SAFETY: the handle is retained as long as `self` lives.
+            let set = unsafe { result::ctx::set_current(self.handle) };
+            set.map_err(|error| lost("cuCtxSetCurrent", error))?;
         }
-        // SAFETY: the handle is retained as long as `self` lives.
-        let set = unsafe { result::ctx::set_current(self.handle) };
-        set.map_err(|error| lost("cuCtxSetCurrent", error))?;
-        Ok(Entered { before })
+        let capture = exchange_capture_mode(CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        Ok(Entered { before, capture })
     }
 }
 
@@ -138,15 +143,25 @@ impl Drop for Context {
 #[derive(Debug)]
 pub struct Entered {
     before: Option<sys::CUcontext>,
+    capture: CaptureMode,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        let _ = exchange_capture_mode(self.capture);
         if let Some(before) = self.before {
             // SAFETY: it was current on entry, and the code that made it so keeps it alive.
             let _ = unsafe { result::ctx::set_current(before) };
         }
     }
+}
+
+/// Sets the calls that this thread may make while a graph is being captured. Returns the mode that it had.
+fn exchange_capture_mode(mut mode: CaptureMode) -> Result<CaptureMode> {
+    // SAFETY: `mode` is a valid place for the answer, which is a mode.
+    let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    checked("cuThreadExchangeStreamCaptureMode", exchanged.result())?;
+    Ok(mode)
 }
 
 fn driver_version() -> Result<i32> {

@@ -33,7 +33,7 @@ struct Work {
 impl Work {
     /// Returns true if the work has ended, and the bytes are given back.
     fn is_over(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
+        // A device that cannot be asked is lost, and nothing runs on it any more: a graph that is being captured does not keep it from answering.
         let is_over = self.ends.is_done().unwrap_or(true);
         if is_over {
             self.give_back();
