@@ -1,5 +1,6 @@
 //! The plan's output: plain values, no handles.
 
+use crate::ledger::Base;
 use crate::{Ticket, TierId, TransferId, Version};
 
 /// A run of bytes on one tier.
@@ -80,6 +81,18 @@ pub enum Coding {
         /// upon none.
         bases: Vec<(Version, Place)>,
     },
+}
+
+impl Coding {
+    /// Returns the replicas of other versions that are read along.
+    pub(crate) fn bases(&self) -> Vec<Base> {
+        let bases = match self {
+            Self::Decode { bases } => bases.as_slice(),
+            _ => &[],
+        };
+        let bases = bases.iter().map(|&(base, place)| (base, place.tier));
+        bases.collect()
+    }
 }
 
 /// A transfer of bytes of one version between tiers.

@@ -232,6 +232,22 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns the call that the event begins, if it begins one.
+    pub(crate) fn call(&self) -> Option<Ticket> {
+        match *self {
+            Self::Checkpoint { ticket, .. }
+            | Self::Produce { ticket, .. }
+            | Self::Restore { ticket, .. }
+            | Self::Consume { ticket, .. }
+            | Self::Drop { ticket, .. }
+            | Self::Wait { ticket, .. }
+            | Self::Suspend { ticket, .. } => Some(ticket),
+            _ => None,
+        }
+    }
+}
+
 /// An event that contradicts the plan's state: its sender is wrong about the plan. Nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Misuse {

@@ -29,22 +29,22 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Appends a reading. Returns its sequence number if it is the next one of its version.
-    pub(crate) fn push_back(&mut self, version: Version) -> Option<u64> {
+    /// Appends a reading. Returns true if it is the next one of its version.
+    pub(crate) fn push_back(&mut self, version: Version) -> bool {
         let last = self.queue.last_key_value();
         let (sequence, next) = (last.map_or(FIRST, |(last, _)| last + 1), None);
         self.queue.insert(sequence, ExpectedRead { version, next });
         match self.readings.entry(version) {
             Entry::Vacant(entry) => {
                 entry.insert((sequence, sequence));
-                Some(sequence)
+                true
             }
             Entry::Occupied(mut entry) => {
                 let last = std::mem::replace(&mut entry.get_mut().1, sequence);
                 if let Some(last) = self.queue.get_mut(&last) {
                     last.next = Some(sequence);
                 }
-                None
+                false
             }
         }
     }
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!((hints.distance(8), hints.distance(9)), (Some(3), Some(0)));
         hints.forget(8);
         hints.consume(9);
-        assert_eq!(hints.push_back(5), Some(FIRST + 1));
+        assert!(hints.push_back(5));
+        assert_eq!(hints.next(5), Some(FIRST + 1));
         hints.push_front(6);
         assert_eq!(hints.from(0).collect::<Vec<_>>(), [6, 7, 5]);
     }

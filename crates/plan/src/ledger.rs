@@ -18,7 +18,7 @@ mod room;
 mod settled;
 pub(crate) mod windows;
 
-pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
+pub(crate) use differences::{Base, EncodedSizes};
 pub(crate) use outlook::{FetchLimits, Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
@@ -28,7 +28,7 @@ use crate::discarded::Discarded;
 use crate::hints::Hints;
 use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
-use crate::record::{Extent, Record};
+use crate::record::{Extent, Record, Replica};
 use crate::reuse::{Contest, LastRead};
 use crate::space::Space;
 use crate::statistics::Counts;
@@ -84,8 +84,8 @@ pub(crate) struct Ledger {
     pub(crate) differences: Option<Differences>,
     /// Bytes of the encoded versions, and bytes of their differences.
     pub(crate) encoded_sizes: EncodedSizes,
-    /// The version that the next difference can build upon.
-    pub(crate) latest_encoding: Option<LatestEncoding>,
+    /// The version whose difference was asked for last: the next one can build upon it.
+    pub(crate) latest_encoding: Option<Version>,
     /// Logical time: one tick per event.
     pub(crate) tick: u64,
     /// The list of the caller whose events are handled; empty between two calls.
@@ -114,7 +114,10 @@ impl Ledger {
             });
         }
         let last = count - 1;
-        let windows = config.policy.windows().map(windows::Windows::new);
+        let windows = config.policy.windows().map(|chooser| windows::Windows {
+            chooser,
+            awaited: Vec::new(),
+        });
         let mut tiers = Vec::new();
         for (tier, mut config) in config.tiers.into_iter().enumerate() {
             config.eager |= windows.is_some() && tier > 0;
@@ -198,6 +201,12 @@ impl Ledger {
         &mut self.tiers[tier.0]
     }
 
+    /// Returns the bytes to set aside on a tier for an extent of `len` bytes, as the tier aligns them.
+    pub(crate) fn reserved_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
+        let room = self.room_on(version, tier, len);
+        self.tier(tier).space.reserved(room)
+    }
+
     /// Returns the record of a version if the version is held.
     pub(crate) fn held(&self, version: Version) -> Option<&Record> {
         self.records.get(&version).filter(|record| record.is_held())
@@ -223,6 +232,33 @@ impl Ledger {
     pub(crate) fn extent(&self, (version, start): ExtentId) -> Option<&Extent> {
         let record = self.records.get(&version)?;
         Some(&record.extents[record.index_of(start)?])
+    }
+
+    pub(crate) fn replica(&self, id: ExtentId, tier: TierId) -> Option<&Replica> {
+        self.extent(id)?.on(tier)
+    }
+
+    /// Returns the bytes of an extent; 0 if it is not there.
+    pub(crate) fn len(&self, id: ExtentId) -> u64 {
+        self.extent(id).map_or(0, |extent| extent.len)
+    }
+
+    /// Returns true if a version was given up and is still there.
+    pub(crate) fn is_discarded(&self, version: Version) -> bool {
+        let record = self.records.get(&version);
+        record.is_some_and(|record| record.discarded)
+    }
+
+    /// Returns the extents of a version; none if it is not there.
+    pub(crate) fn extents(&self, version: Version) -> &[Extent] {
+        let record = self.records.get(&version);
+        record.map_or(&[], |record| &record.extents)
+    }
+
+    /// Returns the versions whose differences build upon this one's.
+    pub(crate) fn dependents(&self, version: Version) -> &[Version] {
+        let record = self.records.get(&version);
+        record.map_or(&[], |record| &record.dependents)
     }
 
     /// Makes a move of the life cycle.
@@ -399,9 +435,8 @@ impl Ledger {
         if self.discarded.contains(version) {
             return;
         }
-        let is_there = self.records.contains_key(&version);
-        if self.hints.push_back(version).is_some() {
-            self.hinted(version, is_there);
+        if self.hints.push_back(version) {
+            self.hinted(version);
         }
     }
 
@@ -410,21 +445,17 @@ impl Ledger {
         if self.discarded.contains(version) {
             return;
         }
-        let is_there = self.records.contains_key(&version);
-        if !is_there {
+        if !self.records.contains_key(&version) {
             self.settle_hint(version, true);
         }
         self.hints.push_front(version);
-        self.hinted(version, is_there);
+        self.hinted(version);
     }
 
     /// Gives a version the place of its first reading, which is a new one.
-    fn hinted(&mut self, version: Version, is_there: bool) {
-        match is_there {
-            true => {
-                self.change_record(version, |_, _| ());
-            }
-            false => self.settle_hint(version, false),
+    fn hinted(&mut self, version: Version) {
+        if self.change_record(version, |_, _| ()).is_none() {
+            self.settle_hint(version, false);
         }
     }
 
@@ -433,12 +464,10 @@ impl Ledger {
         if self.hints.next(version).is_none() {
             return;
         }
-        if self.records.contains_key(&version) {
-            self.hints.forget(version);
-            self.change_record(version, |_, _| ());
-        } else {
+        if !self.records.contains_key(&version) {
             self.settle_hint(version, true);
-            self.hints.forget(version);
         }
+        self.hints.forget(version);
+        self.change_record(version, |_, _| ());
     }
 }

@@ -20,12 +20,12 @@ pub use suspending::Foreseen;
 
 use crate::command::{Command, Difference, Piece, Refusal};
 use crate::config::{AfterRestore, ConfigError, PlanConfig};
-use crate::event::{Event, Misuse};
+use crate::event::{Event, Misuse, Stored, TransferFailure};
 use crate::ledger::{Ledger, Outlook, Phase};
-use crate::record::Replica;
+use crate::record::{Extent, Replica};
 use crate::statistics::{Eviction, EvictionCause, Statistics, TierStatistics};
 use crate::traffic::{Pressure, Traffic};
-use crate::{TierId, Version};
+use crate::{TierId, TransferId, Version};
 use calls::Calls;
 
 /// The plan: which bytes go where, and when. See the [crate](crate).
@@ -91,6 +91,9 @@ impl Plan {
     }
 
     fn take_in(&mut self, event: Event) -> Result<(), Misuse> {
+        if let Some(ticket) = event.call() {
+            self.calls.begin(ticket)?;
+        }
         match event {
             Event::Checkpoint {
                 ticket,
@@ -102,66 +105,62 @@ impl Plan {
                 version,
                 size,
             } => self.checkpoint(ticket, version, size, true),
-            Event::Written { ticket, ok } => self.written(ticket, ok),
+            Event::Written { ticket, ok } => self.written(ticket, ok)?,
             Event::Restore { ticket, version } => self.restore(ticket, version, false),
             Event::Consume { ticket, version } => self.restore(ticket, version, true),
-            Event::Read { ticket, ok } => self.read(ticket, ok),
-            Event::WrittenAtOnce { version, size } => self.written_at_once(version, size),
-            Event::ReadAtOnce { version } => self.read_at_once(version),
+            Event::Read { ticket, ok } => self.read(ticket, ok)?,
+            Event::WrittenAtOnce { version, size } => self.written_at_once(version, size)?,
+            Event::ReadAtOnce { version } => self.read_at_once(version)?,
             Event::Abandon { ticket } => self.abandon(ticket),
             Event::Hint { versions } => self.change_hints(versions, Ledger::hint),
             Event::HintNext { mut versions } => {
                 versions.reverse();
-                self.change_hints(versions, Ledger::hint_next)
+                self.change_hints(versions, Ledger::hint_next);
             }
             Event::ForgetHints { versions } => self.change_hints(versions, Ledger::forget_hints),
             Event::PrefetchStart => {
                 self.phase.prefetches = true;
                 self.phase.is_reading = true;
-                Ok(())
             }
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
-            Event::Prune { versions } => {
-                self.prune(versions);
-                Ok(())
-            }
+            Event::Prune { versions } => self.prune(versions),
             Event::Wait { ticket, version } => self.wait(ticket, version),
             Event::Suspend {
                 ticket,
                 version,
                 scope,
             } => self.suspend(ticket, version, scope),
-            Event::Hold { version, is_held } => {
-                self.traffic.hold(version, is_held);
-                Ok(())
-            }
-            Event::Limit { tier, bytes } => self.limit(tier, bytes),
+            Event::Hold { version, is_held } => self.traffic.hold(version, is_held),
+            Event::Limit { tier, bytes } => self.limit(tier, bytes)?,
             Event::Adopt {
                 version,
                 size,
                 tier,
                 difference,
-            } => self.adopt(version, size, tier, difference),
+            } => self.adopt(version, size, tier, difference)?,
             Event::Damaged { version, tier } => {
                 if tier.0 >= self.ledger().tiers.len() {
                     return Err(Misuse::NoTier(tier));
                 }
                 self.ledger_mut().damaged(version, tier);
                 self.ledger_mut().give_up_damaged(version);
-                Ok(())
             }
-            Event::Encoded { id, stored } => self.traffic.encoded(id, stored),
-            Event::TransferDone { id, stored } => {
-                let ended = self.traffic.done(id, stored)?;
-                ended.into_iter().for_each(|version| self.settle(version));
-                Ok(())
-            }
-            Event::TransferFailed { id, why } => {
-                let ended = self.traffic.failed(id, why)?;
-                ended.into_iter().for_each(|version| self.settle(version));
-                Ok(())
-            }
+            Event::Encoded { id, stored } => self.traffic.encoded(id, stored)?,
+            Event::TransferDone { id, stored } => self.ended(id, Ok(stored))?,
+            Event::TransferFailed { id, why } => self.ended(id, Err(why))?,
         }
+        Ok(())
+    }
+
+    fn ended(
+        &mut self,
+        id: TransferId,
+        outcome: Result<Option<Stored>, TransferFailure>,
+    ) -> Result<(), Misuse> {
+        for version in self.traffic.ended(id, outcome)? {
+            self.settle(version);
+        }
+        Ok(())
     }
 
     fn ledger(&self) -> &Ledger {
@@ -230,13 +229,13 @@ impl Plan {
     /// Gives up `version`: the application will not ask for it again.
     fn discard(&mut self, version: Version) {
         self.ledger_mut().last_read.discard(version);
-        let under_way = self.ledger_mut().discard(version);
+        let under_way = self.ledger_mut().discard(version, |_, _| ());
         self.discarded(version, under_way);
     }
 
     /// Ends the calls and the transfers of a version that was given up. `under_way`: its transfers that serve nothing
     /// any more.
-    fn discarded(&mut self, version: Version, under_way: Vec<crate::TransferId>) {
+    fn discarded(&mut self, version: Version, under_way: Vec<TransferId>) {
         for ticket in self.ledger_mut().take_waiting(version) {
             self.refuse(ticket, Refusal::Discarded);
         }
@@ -270,14 +269,9 @@ impl Plan {
                 let Some(extent) = self.ledger().extent(id) else {
                     continue;
                 };
-                let is_built_upon = self
-                    .ledger()
-                    .records
-                    .get(&id.0)
-                    .is_some_and(|r| !r.dependents.is_empty());
                 let is_elsewhere = extent.is_sound_below(tier)
                     || (extent.is_sound_above(tier)
-                        && !is_built_upon
+                        && self.ledger().dependents(id.0).is_empty()
                         && !self.ledger().tier(tier).config.eager);
                 if is_elsewhere && extent.on(tier).is_some_and(Replica::is_idle) {
                     self.ledger_mut().evict(id, tier, EvictionCause::Limit);
@@ -306,11 +300,7 @@ impl Plan {
         }
         let known = ledger.records.get(&version);
         let is_same = known.is_none_or(|record| {
-            let on_it = record
-                .extents
-                .iter()
-                .any(|extent| extent.on(tier).is_some());
-            record.adopted && !record.discarded && record.size == size && !on_it
+            record.adopted && !record.discarded && record.size == size && record.is_off(tier)
         });
         let bytes = difference.map_or(size, |difference| difference.bytes);
         let reserved = ledger.tier(tier).space.reserved(bytes);
@@ -321,29 +311,22 @@ impl Plan {
         {
             return Ok(());
         }
-        let space = &ledger.tier(tier).space;
-        let fits = space.largest_gap() >= reserved;
-        let run = space.find(reserved, reserved).into_iter().next();
-        let Some(run) = run.filter(|_| fits) else {
+        let Some(offset) = ledger.tier(tier).space.gap(reserved) else {
             return Ok(());
         };
         if known.is_none() {
             ledger.insert(version, size, false, true);
         }
-        ledger.place_adopted(version, tier, run, bytes);
+        ledger.place_adopted(version, tier, offset, bytes);
         match difference {
             Some(difference) => ledger.lies_different(version, difference),
             None => ledger.lies_whole(version, tier),
         }
-        let record = ledger.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let starts: Vec<_> = extents.map(|extent| extent.start).collect();
-        for id in starts.into_iter().map(|start| (version, start)) {
+        let extents = ledger.extents(version).iter();
+        let extents = extents.map(|extent| ((version, extent.start), extent.has_below(tier)));
+        for (id, has_below) in extents.collect::<Vec<_>>() {
             ledger.step(id, tier, Move::WriteEnded);
-            if ledger
-                .extent(id)
-                .is_some_and(|extent| extent.has_below(tier))
-            {
+            if has_below {
                 ledger.step(id, tier, Move::Flushed);
             }
         }
@@ -375,20 +358,16 @@ impl Plan {
     /// Returns the runs of a version's bytes that lie on a tier.
     #[must_use]
     pub fn pieces(&self, version: Version, tier: TierId) -> Vec<Piece> {
-        let record = self.ledger().records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let on = extents.filter_map(|extent| Some((extent, extent.on(tier)?)));
-        on.map(|(extent, replica)| self.ledger().piece(extent, replica))
-            .collect()
+        let extents = self.ledger().extents(version).iter();
+        let piece = |extent: &Extent| Some(self.ledger().piece(extent, extent.on(tier)?));
+        extents.filter_map(piece).collect()
     }
 
     /// Returns why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
         let ledger = self.ledger();
-        let is_gone = ledger.discarded.contains(version)
-            || ledger.records.get(&version).is_some_and(|r| r.discarded);
-        match is_gone {
+        match ledger.discarded.contains(version) || ledger.is_discarded(version) {
             true => Refusal::Discarded,
             false => Refusal::Unknown,
         }

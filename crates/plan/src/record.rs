@@ -130,22 +130,24 @@ impl Extent {
         first_sound(self.replicas.iter())
     }
 
+    /// Returns true if a replica is like this.
+    pub(crate) fn has(&self, is_it: impl Fn(&Replica) -> bool) -> bool {
+        self.replicas.iter().any(is_it)
+    }
+
     /// Returns true if a tier below `tier` has a readable replica.
     pub(crate) fn has_below(&self, tier: TierId) -> bool {
-        let mut replicas = self.replicas.iter();
-        replicas.any(|replica| replica.tier > tier && replica.is_readable())
+        self.has(|replica| replica.tier > tier && replica.is_readable())
     }
 
     /// Returns true if a tier below `tier` has a sound replica, so that the bytes may go from `tier`.
     pub(crate) fn is_sound_below(&self, tier: TierId) -> bool {
-        let mut replicas = self.replicas.iter();
-        replicas.any(|replica| replica.tier > tier && replica.is_sound())
+        self.has(|replica| replica.tier > tier && replica.is_sound())
     }
 
     /// Returns true if a tier above `tier` has a sound replica, so that the bytes may go from `tier`.
     pub(crate) fn is_sound_above(&self, tier: TierId) -> bool {
-        let mut replicas = self.replicas.iter();
-        replicas.any(|replica| replica.tier < tier && replica.is_sound())
+        self.has(|replica| replica.tier < tier && replica.is_sound())
     }
 
     /// Returns true if no replica is being read or written.
@@ -202,6 +204,14 @@ pub(crate) fn first_sound<'r>(
         .clone()
         .find(|replica| !replica.damaged)
         .or_else(|| readable.next())
+}
+
+/// Counts a reader that begins, or that has ended.
+pub(crate) fn count(readers: &mut u32, begin: bool) {
+    *readers = match begin {
+        true => *readers + 1,
+        false => readers.saturating_sub(1),
+    };
 }
 
 /// The plan's record of one version.
@@ -286,36 +296,38 @@ impl Record {
 
     /// Returns true if all bytes can be read on `tier` or lower.
     pub(crate) fn has_reached(&self, tier: TierId) -> bool {
-        let reached = |extent: &Extent| {
-            let mut replicas = extent.replicas.iter();
-            replicas.any(|replica| replica.tier >= tier && replica.is_readable())
-        };
-        !self.extents.is_empty() && self.extents.iter().all(reached)
+        self.has_all(|replica| replica.tier >= tier && replica.is_readable())
     }
 
     /// Returns true if all bytes are on `tier` or lower, as far as is known.
     pub(crate) fn is_sound_from(&self, tier: TierId) -> bool {
-        let is_there = |extent: &Extent| {
-            let mut replicas = extent.replicas.iter();
-            replicas.any(|replica| replica.tier >= tier && replica.is_sound())
-        };
-        !self.extents.is_empty() && self.extents.iter().all(is_there)
+        self.has_all(|replica| replica.tier >= tier && replica.is_sound())
+    }
+
+    /// Returns true if the version has bytes, and all of them have a replica like this.
+    fn has_all(&self, is_it: impl Fn(&Replica) -> bool) -> bool {
+        !self.extents.is_empty() && self.extents.iter().all(|extent| extent.has(&is_it))
     }
 
     /// Counts a caller that begins to read these extents on these tiers, or that has ended.
     pub(crate) fn read(&mut self, parts: &[(u64, TierId)], begin: bool) {
-        let step = |count: u32| match begin {
-            true => count + 1,
-            false => count.saturating_sub(1),
-        };
-        self.readers = step(self.readers);
+        count(&mut self.readers, begin);
         for &(start, tier) in parts {
-            let at = self.index_of(start);
-            let replica = at.and_then(|at| self.extents[at].on_mut(tier));
-            if let Some(replica) = replica {
-                replica.readers = step(replica.readers);
+            if let Some(replica) = self.replica_mut(start, tier) {
+                count(&mut replica.readers, begin);
             }
         }
+    }
+
+    pub(crate) fn replica_mut(&mut self, start: u64, tier: TierId) -> Option<&mut Replica> {
+        let at = self.index_of(start)?;
+        self.extents[at].on_mut(tier)
+    }
+
+    /// Returns true if no tier has anything of the version, nor has a transfer bring anything there.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut extents = self.extents.iter();
+        extents.all(|extent| extent.replicas.is_empty())
     }
 
     /// Returns true if `tier` has nothing of the version, nor has a transfer bring anything there.

@@ -10,6 +10,7 @@ use crate::config::TierConfig;
 use crate::event::{Misuse, Stored, TransferFailure};
 use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
+use crate::record::Extent;
 use crate::{TierId, TransferId, Version};
 use hashbrown::HashMap;
 pub(crate) use pace::ParallelTime;
@@ -131,8 +132,8 @@ impl Traffic {
         let mut from: Vec<Piece> = Vec::new();
         for &(start, tier) in &parts {
             let extent = ledger.extent((version, start));
-            let found = extent.and_then(|extent| Some((extent, extent.on(tier)?)));
-            from.extend(found.map(|(extent, replica)| ledger.piece(extent, replica)));
+            let piece = |extent: &Extent| Some(ledger.piece(extent, extent.on(tier)?));
+            from.extend(extent.and_then(piece));
             ledger.read((version, start), tier, true);
         }
         let source = parts.first().map_or(to, |&(_, tier)| tier);
@@ -142,10 +143,7 @@ impl Traffic {
         };
         let mut targets = Vec::new();
         for (piece, &offset) in from.iter().zip(&offsets) {
-            let len = ledger
-                .extent((version, piece.start))
-                .map_or(0, |extent| extent.len);
-            let size = ledger.room_on(version, to, len);
+            let size = ledger.room_on(version, to, ledger.len((version, piece.start)));
             let place = Place {
                 tier: to,
                 offset,
@@ -159,14 +157,7 @@ impl Traffic {
             });
         }
         let coding = ledger.code(version, source, to);
-        let (bases, encodes) = match &coding {
-            Coding::Plain | Coding::Stored { .. } => (Vec::new(), None),
-            Coding::Encode { .. } => (Vec::new(), Some(Encoding::default())),
-            Coding::Decode { bases } => {
-                let bases = bases.iter().map(|&(base, place)| (base, place.tier));
-                (bases.collect(), None)
-            }
-        };
+        let encodes = matches!(coding, Coding::Encode { .. });
         self.keep_pace();
         let flight = Flight {
             purpose,
@@ -176,8 +167,8 @@ impl Traffic {
             bytes: targets.iter().map(|piece| piece.place.size).sum(),
             begun_ns: self.now_ns,
             service: self.pace.begin(),
-            bases,
-            encodes,
+            bases: coding.bases(),
+            encodes: encodes.then(Encoding::default),
         };
         let depth = self.depth(&flight);
         depth.transfers += 1;
@@ -260,17 +251,20 @@ impl Traffic {
         Ok(())
     }
 
-    /// Handles a transfer that delivered. Returns the versions whose transfers ended.
-    pub(crate) fn done(
+    /// Handles a transfer that delivered, or did not. Returns the versions whose transfers ended.
+    pub(crate) fn ended(
         &mut self,
         id: TransferId,
-        stored: Option<Stored>,
+        outcome: Result<Option<Stored>, TransferFailure>,
     ) -> Result<Vec<Version>, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
         let mut ended = Vec::new();
-        self.finish(id, stored, &mut ended)?;
+        match outcome {
+            Ok(stored) => self.finish(id, stored, &mut ended)?,
+            Err(why) => self.fail(id, why, &mut ended)?,
+        }
         Ok(ended)
     }
 
@@ -295,7 +289,7 @@ impl Traffic {
                 }
                 encoding.arrived = stored;
                 let base = self.ledger.base_of(version);
-                if base.is_some_and(|base| self.encoding(base).is_some()) {
+                if base.is_some_and(|base| self.is_encoded(base)) {
                     return Ok(());
                 }
             }
@@ -318,11 +312,10 @@ impl Traffic {
         Ok(())
     }
 
-    /// Returns the transfer that encodes a version.
-    fn encoding(&self, version: Version) -> Option<TransferId> {
-        let mut flights = self.flights.iter();
-        let found = flights.find(|(_, f)| f.version == version && f.encodes.is_some());
-        found.map(|(&id, _)| id)
+    /// Returns true if a transfer encodes a version.
+    fn is_encoded(&self, version: Version) -> bool {
+        let mut flights = self.flights.values();
+        flights.any(|flight| flight.version == version && flight.encodes.is_some())
     }
 
     /// Returns the transfers that make differences to a version.
@@ -377,8 +370,8 @@ impl Traffic {
         let mut bytes = 0;
         for &(start, source) in &parts {
             let id = (version, start);
-            let on = self.ledger.extent(id).and_then(|extent| extent.on(to));
-            bytes += on.map_or(0, |replica| replica.size);
+            let replica = self.ledger.replica(id, to);
+            bytes += replica.map_or(0, |replica| replica.size);
             self.arrived(purpose, id, source, to);
         }
         let hop = self.ledger.counts.hop(from, to);
@@ -396,48 +389,27 @@ impl Traffic {
 
     fn arrived(&mut self, purpose: Purpose, id: ExtentId, from: TierId, to: TierId) {
         let ledger = &mut self.ledger;
-        let state = |ledger: &Ledger, tier| {
-            let extent = ledger.extent(id);
-            extent.and_then(|extent| extent.on(tier)).map(|r| r.state)
-        };
-        let is_discarded = |ledger: &Ledger| {
-            let record = ledger.records.get(&id.0);
-            record.is_some_and(|record| record.discarded)
-        };
+        let state = ledger.replica(id, from).map(|replica| replica.state);
         match purpose {
             Purpose::WriteBack => {
                 ledger.step(id, to, Move::WriteEnded);
                 // Two tiers may have been written at the same time.
-                if state(ledger, from) != Some(State::Flushed) {
+                if state != Some(State::Flushed) {
                     ledger.step(id, from, Move::Flushed);
                 }
             }
             Purpose::Prefetch => {
                 ledger.step(id, to, Move::ReadEnded);
                 // The replica nearer to the application will be read.
-                if state(ledger, from) == Some(State::ReadComplete) {
+                if state == Some(State::ReadComplete) {
                     ledger.step(id, from, Move::Consumed);
                 }
                 // A discarded version is kept for its dependents only: it will not be consumed.
-                if is_discarded(ledger) {
+                if ledger.is_discarded(id.0) {
                     ledger.step(id, to, Move::Consumed);
                 }
             }
         }
-    }
-
-    /// Handles a transfer that did not deliver. Returns the versions whose transfers ended.
-    pub(crate) fn failed(
-        &mut self,
-        id: TransferId,
-        why: TransferFailure,
-    ) -> Result<Vec<Version>, Misuse> {
-        if self.has_arrived(id) {
-            return Err(Misuse::NoTransfer(id));
-        }
-        let mut ended = Vec::new();
-        self.fail(id, why, &mut ended)?;
-        Ok(ended)
     }
 
     fn fail(
@@ -462,17 +434,11 @@ impl Traffic {
             self.lose_base(dependent, ended)?;
         }
         self.ledger.release_bases(&flight.bases);
-        let is_damaged = |version, start, tier| {
-            let replica = self
-                .ledger
-                .extent((version, start))
-                .and_then(|extent| extent.on(tier));
-            replica.is_some_and(|replica| replica.damaged)
-        };
-        let mut parts = flight.parts.iter();
-        let mut bases = flight.bases.iter();
-        let read_damage = parts.any(|&(start, from)| is_damaged(version, start, from))
-            || bases.any(|&(base, from)| is_damaged(base, 0, from));
+        let parts = flight.parts.iter();
+        let parts = parts.map(|&(start, from)| self.ledger.replica((version, start), from));
+        let bases = flight.bases.iter();
+        let bases = bases.map(|&(base, from)| self.ledger.replica((base, 0), from));
+        let read_damage = parts.chain(bases).flatten().any(|read| read.damaged);
         let hop = self.ledger.counts.hop(flight.from(), to);
         match why {
             TransferFailure::Cancelled => hop.cancelled += 1,

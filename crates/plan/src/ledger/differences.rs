@@ -15,18 +15,11 @@
 use super::Ledger;
 use crate::command::{Coding, Difference, Place};
 use crate::event::Stored;
-use crate::record::{Record, Replica, StoredForm, first_sound};
+use crate::record::{Extent, Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use smallvec::SmallVec;
 use std::ops::Range;
 use tierflow_lifecycle::IllegalMove;
-
-/// The version whose difference was asked for last, and its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct LatestEncoding {
-    pub(crate) version: Version,
-    size: u64,
-}
 
 /// Bytes of the encoded versions, before and after the encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,13 +67,12 @@ impl Ledger {
     /// Returns the bytes to set aside for an extent of `len` bytes on `tier`: its own, or the most that its difference
     /// can have.
     pub(crate) fn room_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
-        let record = self.records.get(&version);
-        let form = record.and_then(|record| record.form);
-        match self.differences {
-            Some(how) if how.lie_on(tier) && !form.is_some_and(StoredForm::is_there) => {
-                how.overhead.most(len)
+        match self.differences.filter(|how| how.lie_on(tier)) {
+            Some(how) if !self.is_made(version) => how.overhead.most(len),
+            how => {
+                let record = self.records.get(&version);
+                record.map_or(len, |record| record.size_on(how.is_some(), len))
             }
-            _ => record.map_or(len, |record| record.size_on(self.lies_encoded(tier), len)),
         }
     }
 
@@ -88,12 +80,19 @@ impl Ledger {
     /// made shrinks as others did.
     pub(crate) fn expected_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let room = self.room_on(version, tier, len);
-        let form = self.records.get(&version).and_then(|record| record.form);
-        let is_made = form.is_some_and(StoredForm::is_there);
         let EncodedSizes { whole, stored } = self.encoded_sizes;
         let expected = (u128::from(len) * stored).checked_div(whole);
-        let expected = expected.filter(|_| self.lies_encoded(tier) && !is_made);
+        let expected = expected.filter(|_| self.lies_encoded(tier) && !self.is_made(version));
         expected.map_or(room, |bytes| u64::try_from(bytes).unwrap_or(room).min(room))
+    }
+
+    fn form(&self, version: Version) -> Option<StoredForm> {
+        self.records.get(&version)?.form
+    }
+
+    /// Returns true if some tier has a version in the form in which it lies encoded.
+    fn is_made(&self, version: Version) -> bool {
+        self.form(version).is_some_and(StoredForm::is_there)
     }
 
     /// Notes that a tier has a version as it is: written there, or found.
@@ -134,8 +133,7 @@ impl Ledger {
     /// Notes that a tier has a version as a difference for which [`may_lie`](Self::may_lie) returned true.
     pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
         let form = Some(StoredForm::Difference(difference));
-        let known = self.records.get(&version).and_then(|record| record.form);
-        if known != form {
+        if self.form(version) != form {
             self.change_record(version, |record, _| record.form = form);
             self.add_dependent(difference.base, version);
         }
@@ -150,11 +148,10 @@ impl Ledger {
         if !self.lies_encoded(from) {
             let base = self.next_base(version);
             self.add_dependent(base, version);
-            let size = self.records.get(&version).map_or(0, |record| record.size);
             self.change_record(version, |record, _| {
                 record.form = Some(StoredForm::Coming(base))
             });
-            self.latest_encoding = Some(LatestEncoding { version, size });
+            self.latest_encoding = Some(version);
             return Coding::Encode { base };
         }
         let record = self.records.get(&version);
@@ -171,25 +168,21 @@ impl Ledger {
     fn next_base(&self, version: Version) -> Option<Version> {
         let (differences, latest) = (self.differences?, self.latest_encoding?);
         let size = self.records.get(&version)?.size;
-        if differences.ascending && latest.version >= version {
+        if differences.ascending && latest >= version {
             return None;
         }
-        // A version that was given up may have lost replicas already.
-        self.held(latest.version)?;
         let is_short = || {
-            let (links, given_up) = self.links(latest.version);
+            let (links, given_up) = self.links(latest);
             links < differences.longest as usize && given_up <= size
         };
-        let fits = latest.size == size && is_short() && !self.has_damaged_link(latest.version);
-        fits.then_some(latest.version)
+        // A version that was given up may have lost replicas already.
+        let fits = self.held(latest)?.size == size && is_short() && !self.has_damaged_link(latest);
+        fits.then_some(latest)
     }
 
     /// Returns true if the chain of `version` has a version of which no sound replica lies where differences lie.
     fn has_damaged_link(&self, version: Version) -> bool {
-        let links = self.chain(version);
-        let mut extents = links
-            .filter_map(|link| self.records.get(&link))
-            .flat_map(|r| &r.extents);
+        let mut extents = self.chain(version).flat_map(|link| self.extents(link));
         extents.any(|extent| {
             let encoded = extent.replicas.iter();
             let encoded = encoded.filter(|replica| self.lies_encoded(replica.tier));
@@ -199,7 +192,7 @@ impl Ledger {
 
     /// Returns the version that the difference of `version` builds upon, or will.
     pub(crate) fn base_of(&self, version: Version) -> Option<Version> {
-        self.records.get(&version)?.form?.base()
+        self.form(version)?.base()
     }
 
     /// Returns the number of differences in the chain of a version, and the bytes of those that are only kept as others build
@@ -224,8 +217,7 @@ impl Ledger {
 
     /// Returns the way to read the replica of `version` on `tier`. Counts a reader of each base that is read along.
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
-        let form = |ledger: &Self, version| ledger.records.get(&version).and_then(|r| r.form);
-        let own = form(self, version).filter(|_| self.lies_encoded(tier));
+        let own = self.form(version).filter(|_| self.lies_encoded(tier));
         let Some(StoredForm::Difference(Difference { base, .. })) = own else {
             return Coding::Plain;
         };
@@ -242,7 +234,7 @@ impl Ledger {
                 self.read((base, 0), place.tier, true);
                 bases.push((base, place));
             }
-            next = match form(self, base) {
+            next = match self.form(base) {
                 Some(StoredForm::Difference(Difference { base, .. })) => base,
                 _ => None,
             };
@@ -255,9 +247,9 @@ impl Ledger {
         for &(version, tier) in bases {
             self.read((version, 0), tier, false);
         }
-        bases
-            .iter()
-            .for_each(|&(version, _)| self.free_discarded(version));
+        for &(version, _) in bases {
+            self.free_discarded(version);
+        }
     }
 
     /// Notes that `version` arrived on `tier`: as a difference, or as it is.
@@ -287,12 +279,7 @@ impl Ledger {
     /// Notes that there is no difference of a version, or no longer: nothing more builds upon it, nor does it upon
     /// another.
     pub(crate) fn not_encoded(&mut self, version: Version) {
-        if self
-            .latest_encoding
-            .is_some_and(|latest| latest.version == version)
-        {
-            self.latest_encoding = None;
-        }
+        self.latest_encoding.take_if(|latest| *latest == version);
         let form = self.change_record(version, |record, _| record.form.take());
         self.remove_dependent(form.flatten().and_then(StoredForm::base), version);
     }
@@ -346,26 +333,17 @@ impl Ledger {
 
     /// Forgets the form of `version` if its last encoded replica was given up: it builds upon nothing any more.
     pub(crate) fn forget_form(&mut self, version: Version) {
-        let Some(record) = self.records.get(&version).filter(|r| r.form.is_some()) else {
-            return;
-        };
-        let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
-        if replicas.any(|replica| self.lies_encoded(replica.tier)) {
-            return;
+        let is_encoded = |extent: &Extent| extent.has(|replica| self.lies_encoded(replica.tier));
+        if self.form(version).is_some() && !self.extents(version).iter().any(is_encoded) {
+            self.not_encoded(version);
         }
-        self.not_encoded(version);
     }
 
     // Discarded versions.
 
-    /// Gives up `version`, which will not be asked for again: nothing more is moved for it. Returns the transfers that
-    /// are not needed any more.
-    pub(crate) fn discard(&mut self, version: Version) -> Vec<crate::TransferId> {
-        self.discard_with(version, |_, _| ())
-    }
-
-    /// [`discard`](Self::discard), with another change to the version made in the same update of the sets.
-    pub(crate) fn discard_with(
+    /// Gives up `version`, which will not be asked for again: nothing more is moved for it. Makes another change to the
+    /// version in the same update of the sets. Returns the transfers that are not needed any more.
+    pub(crate) fn discard(
         &mut self,
         version: Version,
         change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
@@ -481,13 +459,7 @@ impl Ledger {
         for (start, tier) in unneeded {
             self.release((version, start), tier);
         }
-        let is_gone = |record: &Record| {
-            record
-                .extents
-                .iter()
-                .all(|extent| extent.replicas.is_empty())
-        };
-        if self.records.get(&version).is_some_and(is_gone) {
+        if self.records.get(&version).is_some_and(Record::is_gone) {
             self.forget_discarded(version);
         }
     }

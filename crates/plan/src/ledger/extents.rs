@@ -92,13 +92,8 @@ impl Ledger {
 
     /// Joins an extent with the ones before and behind it if they lie side by side on all their tiers.
     pub(crate) fn merge(&mut self, (version, start): ExtentId) {
-        let Some(record) = self.records.get(&version) else {
-            return;
-        };
-        if !self.are_cut() || record.readers > 0 {
-            return;
-        }
-        if let Some(at) = record.index_of(start) {
+        let record = self.records.get(&version);
+        if let Some(at) = record.and_then(|record| record.index_of(start)) {
             self.join(version, at);
             if at > 0 {
                 self.join(version, at - 1);
@@ -108,23 +103,20 @@ impl Ledger {
 
     /// Joins all extents of a version that can be joined.
     pub(crate) fn merge_all(&mut self, version: Version) {
-        let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
-        for at in (0..extents.saturating_sub(1)).rev() {
-            let start = self.records.get(&version).map(|r| r.extents[at].start);
-            start
-                .into_iter()
-                .for_each(|start| self.merge((version, start)));
+        for at in (1..self.extents(version).len()).rev() {
+            self.join(version, at - 1);
         }
     }
 
     /// Joins two neighbouring extents if they lie side by side on all their tiers.
     fn join(&mut self, version: Version, at: usize) {
-        let rules = self.set_rules();
+        let (rules, are_cut) = (self.set_rules(), self.are_cut());
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
         match record.extents.get(at..at + 2) {
-            Some([first, second]) if first.continues_in(second) => {}
+            Some([first, second])
+                if are_cut && record.readers == 0 && first.continues_in(second) => {}
             _ => return,
         }
         let before = rules.before(record, at..at + 2, &mut self.member_buffer);

@@ -3,7 +3,7 @@
 use super::Ledger;
 use crate::command::{Command, Piece, Place};
 use crate::order::ExtentId;
-use crate::record::{Extent, Record, Replica, first_sound};
+use crate::record::{Extent, Record, Replica, count, first_sound};
 use crate::statistics::{Eviction, EvictionCause};
 use crate::{TierId, TransferId, Version};
 use smallvec::{SmallVec, smallvec};
@@ -120,17 +120,17 @@ impl Ledger {
         };
         let mut in_the_way = Vec::new();
         for extent in &record.extents {
-            let is_moving = extent.replicas.iter().any(|r| r.arriving.is_some());
+            let is_moving = extent.has(|replica| replica.arriving.is_some());
             let damaged = extent.replicas.iter().filter(|replica| {
                 let tier = replica.tier;
-                replica.damaged
+                !is_moving
+                    && replica.damaged
                     && replica.is_idle()
                     && extent.is_sound_above(tier)
                     && !extent.is_sound_below(tier)
                     && !self.lies_encoded(tier)
                     && !self.tier(tier).config.whole
             });
-            let damaged = damaged.filter(|_| !is_moving);
             in_the_way.extend(damaged.map(|replica| (extent.start, replica.tier)));
         }
         for (start, tier) in in_the_way {
@@ -147,9 +147,7 @@ impl Ledger {
             _ => usize::MAX,
         };
         let is_read_soundly = |version, is_base: bool| {
-            let record = self.records.get(&version);
-            let mut extents = record.into_iter().flat_map(|record| &record.extents);
-            extents.all(|extent| {
+            self.extents(version).iter().all(|extent| {
                 let replicas = extent.replicas.iter();
                 let read = first_sound(replicas.filter(|r| !is_base || self.lies_encoded(r.tier)));
                 read.is_some_and(Replica::is_sound)
@@ -177,10 +175,7 @@ impl Ledger {
     pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
         self.change(id, |extent, _| {
             if let Some(replica) = extent.on_mut(tier) {
-                replica.readers = match begin {
-                    true => replica.readers + 1,
-                    false => replica.readers.saturating_sub(1),
-                };
+                count(&mut replica.readers, begin);
             }
         });
     }
@@ -192,13 +187,7 @@ impl Ledger {
     }
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
-    pub(crate) fn place_adopted(
-        &mut self,
-        version: Version,
-        tier: TierId,
-        run: Range<u64>,
-        bytes: u64,
-    ) {
+    pub(crate) fn place_adopted(&mut self, version: Version, tier: TierId, begin: u64, bytes: u64) {
         let mut state = State::Init;
         Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
         self.change_record(version, |record, _| {
@@ -213,7 +202,7 @@ impl Ledger {
             let is_one = record.extents.len() == 1;
             for extent in &mut record.extents {
                 let size = if is_one { bytes } else { extent.len };
-                let offset = run.start + extent.start;
+                let offset = begin + extent.start;
                 extent.insert(Replica::new(tier, state, offset, size));
             }
         });
@@ -275,10 +264,7 @@ impl Ledger {
 
     /// Removes a replica. Emits `Remove` if it was the last one of its version on the tier.
     pub(crate) fn release(&mut self, id: ExtentId, tier: TierId) {
-        let was_there = self
-            .extent(id)
-            .and_then(|extent| extent.on(tier))
-            .is_some_and(Replica::is_readable);
+        let was_there = self.replica(id, tier).is_some_and(Replica::is_readable);
         self.take(id, tier);
         self.settle_owed(id.0);
         let Some(record) = self.records.get(&id.0) else {
@@ -315,20 +301,17 @@ impl Ledger {
 
     /// Gives a replica up to make room, and counts it.
     pub(crate) fn evict(&mut self, id: ExtentId, tier: TierId, cause: EvictionCause) {
-        let Some(replica) = self.extent(id).and_then(|extent| extent.on(tier)) else {
+        let Some(replica) = self.replica(id, tier) else {
             return;
         };
-        let bytes = replica.size;
+        let eviction = Eviction {
+            version: id.0,
+            tier,
+            bytes: replica.size,
+            cause,
+        };
         let unread = replica.state == State::ReadComplete;
-        self.counts.evicted(
-            Eviction {
-                version: id.0,
-                tier,
-                bytes,
-                cause,
-            },
-            unread,
-        );
+        self.counts.evicted(eviction, unread);
         self.release(id, tier);
     }
 
@@ -336,11 +319,7 @@ impl Ledger {
     pub(crate) fn shrink(&mut self, id: ExtentId, tier: TierId, bytes: u64) {
         let space = &mut self.tiers[tier.0].space;
         let record = self.records.get_mut(&id.0);
-        let found = record.and_then(|record| {
-            let at = record.index_of(id.1)?;
-            record.extents[at].on_mut(tier)
-        });
-        if let Some(replica) = found {
+        if let Some(replica) = record.and_then(|record| record.replica_mut(id.1, tier)) {
             let (from, to) = (space.reserved(replica.size), space.reserved(bytes));
             space.shrink(replica.offset, from, to);
             replica.size = bytes;
@@ -351,11 +330,9 @@ impl Ledger {
     pub(crate) fn move_to_smallest_gap(&mut self, id: ExtentId, tier: TierId) {
         let space = &mut self.tiers[tier.0].space;
         let record = self.records.get_mut(&id.0);
-        let found = record.and_then(|record| {
-            let at = record.index_of(id.1)?;
-            record.extents[at].on_mut(tier)
-        });
-        let Some(replica) = found else { return };
+        let Some(replica) = record.and_then(|record| record.replica_mut(id.1, tier)) else {
+            return;
+        };
         let bytes = space.reserved(replica.size);
         let own = replica.offset..replica.offset + bytes;
         // Bytes beyond a limit have to leave it; `vacate_into` moves them.

@@ -19,6 +19,7 @@ use crate::record::{Extent, Replica};
 use crate::space::Runs;
 use crate::statistics::EvictionCause;
 use hashbrown::HashSet;
+use smallvec::smallvec;
 use std::ops::Range;
 
 /// The replicas that may be given up for new bytes.
@@ -102,6 +103,25 @@ impl Ledger {
         (bytes_of(&runs) >= least).then_some(runs)
     }
 
+    /// Returns runs as [`make_room`](Self::make_room) does for bytes that may be cut, and for others one run of the most
+    /// bytes.
+    pub(crate) fn make_runs(
+        &mut self,
+        tier: TierId,
+        are_cut: bool,
+        bytes: RoomBytes,
+        request: RoomRequest,
+        outlook: &Outlook,
+    ) -> Option<Runs> {
+        match are_cut {
+            true => self.make_room(tier, bytes, request, outlook),
+            false => {
+                let run = self.make_run(tier, bytes.most, request, outlook)?;
+                Some(smallvec![run])
+            }
+        }
+    }
+
     /// Returns how many of `most` bytes could be had on `tier`.
     pub(crate) fn at_hand(
         &self,
@@ -133,9 +153,7 @@ impl Ledger {
             let target = outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
             request.keep != KeepReason::Sinking
-                || self
-                    .extent(id)
-                    .is_some_and(|extent| extent.replicas.iter().any(is_there))
+                || self.extent(id).is_some_and(|extent| extent.has(is_there))
         });
         let superseded = this.superseded.soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
@@ -174,8 +192,7 @@ impl Ledger {
             if freed >= bytes {
                 break;
             }
-            let replica = self.extent(id).and_then(|extent| extent.on(tier));
-            if let Some(replica) = replica
+            if let Some(replica) = self.replica(id, tier)
                 && seen.insert(id)
             {
                 let bytes = this.space.reserved(replica.size);
@@ -202,10 +219,8 @@ impl Ledger {
 
     /// Evicts all replicas of a version on a tier.
     pub(super) fn evict_version(&mut self, version: u64, tier: TierId, cause: EvictionCause) {
-        let Some(record) = self.records.get(&version) else {
-            return;
-        };
-        let on = record.extents.iter().filter(|e| e.on(tier).is_some());
+        let extents = self.extents(version).iter();
+        let on = extents.filter(|extent| extent.on(tier).is_some());
         let starts: Vec<_> = on.map(|extent| extent.start).collect();
         for start in starts {
             self.evict((version, start), tier, cause);

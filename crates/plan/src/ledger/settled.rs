@@ -49,31 +49,13 @@ impl Ledger {
         }
     }
 
-    /// Returns true if `wants` names this version or one that builds upon it.
-    pub(crate) fn is_wanted(&self, version: Version, wants: &dyn Fn(Version) -> bool) -> bool {
-        let mut next = vec![version];
-        while let Some(version) = next.pop() {
-            if wants(version) {
-                return true;
-            }
-            let record = self.records.get(&version);
-            next.extend(record.into_iter().flat_map(|record| &record.dependents));
-        }
-        false
-    }
-
     /// Updates the versions that tiers are owed: `version`, and those that build upon it. Called when it became whole
     /// on some tier or is not any more, was given up, or lost its dependents.
     pub(crate) fn settle_owed(&mut self, version: Version) {
         let mut next: SmallVec<[Version; 4]> = smallvec![version];
         while let Some(version) = next.pop() {
             if self.settle_owed_of(version) {
-                let record = self.records.get(&version);
-                next.extend(
-                    record
-                        .into_iter()
-                        .flat_map(|record| record.dependents.iter().copied()),
-                );
+                next.extend_from_slice(self.dependents(version));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Room in one run: the window that a policy chooses, or the one whose soonest use is the latest.
 
 use super::{Ledger, Outlook, RoomRequest, Urgency};
+use crate::TierId;
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica, WriteBack};
 use crate::space::Fragment;
-use crate::{TierId, Version};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
@@ -38,13 +38,6 @@ enum Evictable {
     Never,
 }
 
-impl Windows {
-    pub(crate) fn new(chooser: Box<dyn tierflow_evict::Policy + Send>) -> Self {
-        let awaited = Vec::new();
-        Self { chooser, awaited }
-    }
-}
-
 impl Ledger {
     /// Returns true if versions may be cut: not if they are encoded or a policy chooses windows.
     pub(crate) fn are_cut(&self) -> bool {
@@ -61,8 +54,8 @@ impl Ledger {
         outlook: &Outlook,
     ) -> Option<Range<u64>> {
         let space = &self.tier(tier).space;
-        if space.largest_gap() >= bytes {
-            return space.find(bytes, bytes).into_iter().next();
+        if let Some(offset) = space.gap(bytes) {
+            return Some(offset..offset + bytes);
         }
         let found = match self.windows.is_some() {
             true => self.chosen_window(tier, bytes, request)?,
@@ -120,8 +113,13 @@ impl Ledger {
         let evictable = self.evictable(tier, &fragments, request);
         let mut candidates = Candidates::new();
         for (fragment, evictable) in fragments.iter().zip(&evictable) {
-            let occupant = fragment.owner;
-            let occupant = occupant.map(|owner| self.expected(owner.0, evictable.wait()));
+            let occupant = fragment.owner.map(|(version, _)| Expected {
+                evictable_in: evictable.wait(),
+                distance: match self.hints.distance(version) {
+                    Some(distance) => Distance::At(distance),
+                    None => Distance::Unhinted,
+                },
+            });
             candidates.push(fragment.bytes, occupant);
         }
         let windows = self.windows.as_mut()?;
@@ -139,15 +137,6 @@ impl Ledger {
             window: window.offset..window.offset + window.span,
         });
         None
-    }
-
-    /// Returns all that an eviction policy may know of a version in one run.
-    fn expected(&self, version: Version, evictable_in: Option<u64>) -> Expected {
-        let distance = self.hints.distance(version);
-        Expected {
-            evictable_in,
-            distance: distance.map_or(Distance::Unhinted, Distance::At),
-        }
     }
 
     /// Returns when each fragment may be given up: HPDC'23's `predict_evictable` (§4.2). A copy that goes down waits for the copies

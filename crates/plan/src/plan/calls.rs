@@ -1,8 +1,9 @@
 //! Open calls of the application.
 
 use crate::command::Piece;
-use crate::event::{Misuse, Scope};
+use crate::event::Misuse;
 use crate::ledger::Base;
+use crate::traffic::Suspension;
 use crate::{Ticket, TierId, Version};
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
@@ -20,8 +21,7 @@ pub(super) struct BlockedCheckpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SuspendCall {
     pub(super) ticket: Ticket,
-    pub(super) version: Version,
-    pub(super) scope: Scope,
+    pub(super) suspension: Suspension,
 }
 
 /// A caller that copies out.
@@ -69,8 +69,13 @@ impl Calls {
         self.in_place.remove(&ticket);
     }
 
-    pub(super) fn is_open(&self, ticket: Ticket) -> bool {
-        self.open.contains(&ticket)
+    /// Takes a checkpoint out of those that wait for room.
+    pub(super) fn unblock(
+        &mut self,
+        is_it: impl Fn(&BlockedCheckpoint) -> bool,
+    ) -> Option<BlockedCheckpoint> {
+        let at = self.blocked.iter().position(is_it)?;
+        self.blocked.remove(at)
     }
 
     pub(super) fn is_any_blocked(&self) -> bool {

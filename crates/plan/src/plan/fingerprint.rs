@@ -223,7 +223,8 @@ impl Calls {
             awaiting,
             suspending,
         } = self;
-        suspending.map(|s| (s.version, s.scope)).hash(hasher);
+        let wanted = suspending.map(|call| call.suspension);
+        wanted.map(|s| (s.version, s.scope)).hash(hasher);
         let is_slot = |ticket: &Ticket| in_place.contains(ticket);
         let blocked = blocked.iter();
         let blocked = blocked.map(|b| (b.version, b.size, is_slot(&b.ticket)));

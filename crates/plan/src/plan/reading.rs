@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::calls::ReadCall;
-use crate::command::{Coding, Command};
+use crate::command::Command;
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
@@ -21,10 +21,9 @@ impl Plan {
         &mut self,
         versions: Vec<Version>,
         change: fn(&mut Ledger, Version),
-    ) -> Result<(), Misuse> {
+    ) {
         let versions = versions.into_iter();
         versions.for_each(|version| change(self.ledger_mut(), version));
-        Ok(())
     }
 
     /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
@@ -36,18 +35,10 @@ impl Plan {
         self.ledger().held(version).is_some() && self.chain(version).all(is_there)
     }
 
-    pub(super) fn restore(
-        &mut self,
-        ticket: Ticket,
-        version: Version,
-        in_place: bool,
-    ) -> Result<(), Misuse> {
-        self.calls.begin(ticket)?;
+    pub(super) fn restore(&mut self, ticket: Ticket, version: Version, in_place: bool) {
         self.begin_restore();
         if self.ledger().held(version).is_none() {
-            let absence = self.absence(version);
-            self.refuse(ticket, absence);
-            return Ok(());
+            return self.refuse(ticket, self.absence(version));
         }
         if !self.ledger().is_sound(version) {
             self.ledger_mut().read_damaged(version);
@@ -57,7 +48,6 @@ impl Plan {
         }
         self.begin_reading(version);
         self.serve(ticket, version);
-        Ok(())
     }
 
     /// Notes that the application asks for a version.
@@ -109,31 +99,20 @@ impl Plan {
         let mut parts = SmallVec::new();
         let mut pieces = self.calls.lists.pop().unwrap_or_default();
         let ledger = self.ledger_mut();
-        if let Some(record) = ledger.records.get(&version) {
-            let fastest = record
-                .extents
-                .iter()
-                .zip(record.extents.iter().map(Extent::fastest));
-            for (extent, replica) in fastest {
-                let Some(replica) = replica else { continue };
-                parts.push((extent.start, replica.tier));
-                ledger.piece(extent, replica).append(&mut pieces);
-            }
+        for extent in ledger.extents(version) {
+            let Some(replica) = extent.fastest() else {
+                continue;
+            };
+            parts.push((extent.start, replica.tier));
+            ledger.piece(extent, replica).append(&mut pieces);
         }
         ledger.read_all(version, &parts, true);
         let slowest = parts.iter().map(|&(_, tier)| tier).max();
         let coding = ledger.decode(version, slowest.unwrap_or(TierId::FASTEST));
-        let bases = match &coding {
-            Coding::Decode { bases } => bases.as_slice(),
-            _ => &[],
-        };
         let reading = ReadCall {
             version,
             parts,
-            bases: bases
-                .iter()
-                .map(|&(base, place)| (base, place.tier))
-                .collect(),
+            bases: coding.bases(),
         };
         if !in_place {
             for &(_, tier) in &reading.parts {
@@ -244,7 +223,7 @@ impl Plan {
                 ledger.change_record(version, change);
                 Vec::new()
             }
-            false => ledger.discard_with(version, change),
+            false => ledger.discard(version, change),
         };
         // Unwritten versions that should have been read before will not be. If there are many, the next reading goes
         // on.

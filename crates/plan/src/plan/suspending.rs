@@ -3,7 +3,7 @@
 use super::Plan;
 use super::calls::SuspendCall;
 use crate::command::{Command, Refusal};
-use crate::event::{Misuse, Scope};
+use crate::event::Scope;
 use crate::traffic::{ParallelTime, Suspension};
 use crate::{Ticket, Version};
 
@@ -104,18 +104,10 @@ impl Plan {
         suspension.map(|suspension| suspension.version)
     }
 
-    pub(super) fn suspend(
-        &mut self,
-        ticket: Ticket,
-        version: Version,
-        scope: Scope,
-    ) -> Result<(), Misuse> {
-        self.calls.begin(ticket)?;
+    pub(super) fn suspend(&mut self, ticket: Ticket, version: Version, scope: Scope) {
         let held = self.ledger().held(version);
         if !held.is_some_and(|record| record.is_taken_in) {
-            let absence = self.absence(version);
-            self.refuse(ticket, absence);
-            return Ok(());
+            return self.refuse(ticket, self.absence(version));
         }
         self.reopen();
         let suspension = Suspension {
@@ -128,15 +120,10 @@ impl Plan {
         }
         self.traffic.suspension = Some(suspension);
         let versions = self.owed_to_suspending();
-        let suspending = SuspendCall {
-            ticket,
-            version,
-            scope,
-        };
+        let suspending = SuspendCall { ticket, suspension };
         if let Some(former) = self.calls.suspending.replace(suspending) {
             self.refuse(former.ticket, Refusal::Stalled { versions });
         }
-        Ok(())
     }
 
     /// Notes that the application asked for something, so it has not gone.
@@ -161,23 +148,16 @@ impl Plan {
 
     /// Returns the number of versions that the suspension's caller still waits for.
     fn owed_to_suspending(&self) -> u64 {
-        let wanted = self.calls.suspending.map(|suspending| Suspension {
-            version: suspending.version,
-            scope: suspending.scope,
-            goes_on: false,
-        });
-        let owed = wanted.map(|wanted| self.traffic.owed_to(wanted).count());
-        owed.unwrap_or(0) as u64
+        let wanted = self.calls.suspending.map(|call| call.suspension);
+        wanted.map_or(0, |wanted| self.traffic.owed_to(wanted).count() as u64)
     }
 
     /// Answers the call for a suspension once all its versions are there, gone, or cannot get there.
     pub(super) fn answer_suspending(&mut self) {
-        let Some(SuspendCall {
-            ticket, version, ..
-        }) = self.calls.suspending
-        else {
+        let Some(SuspendCall { ticket, suspension }) = self.calls.suspending else {
             return;
         };
+        let version = suspension.version;
         let versions = self.owed_to_suspending();
         if versions > 0 && !self.is_idle() {
             return;

@@ -1,9 +1,7 @@
 //! Waits, versions that are discarded, and calls that are given up.
 
 use super::Plan;
-use super::calls::SuspendCall;
 use crate::command::{Command, Piece, Refusal};
-use crate::event::Misuse;
 use crate::record::Record;
 use crate::{Ticket, Version};
 
@@ -28,22 +26,15 @@ impl Plan {
             || self.traffic.suspension.is_some()
     }
 
-    pub(super) fn drop_version(&mut self, ticket: Ticket, version: Version) -> Result<(), Misuse> {
-        self.calls.begin(ticket)?;
+    pub(super) fn drop_version(&mut self, ticket: Ticket, version: Version) {
         if self.ledger().held(version).is_none() {
-            let absence = self.absence(version);
-            self.refuse(ticket, absence);
-            return Ok(());
+            return self.refuse(ticket, self.absence(version));
         }
         self.done(ticket);
-        let mut blocked = self.calls.blocked.iter();
-        if let Some(at) = blocked.position(|blocked| blocked.version == version)
-            && let Some(blocked) = self.calls.blocked.remove(at)
-        {
+        if let Some(blocked) = self.calls.unblock(|own| own.version == version) {
             self.refuse(blocked.ticket, Refusal::Discarded);
         }
         self.discard(version);
-        Ok(())
     }
 
     pub(super) fn prune(&mut self, versions: Vec<Version>) {
@@ -63,7 +54,7 @@ impl Plan {
             || self.ledger().records.get(&version).is_some_and(is_read)
             || self.calls.writing.values().any(|&own| own == version)
             || self.calls.blocked.iter().any(|own| own.version == version)
-            || suspending.is_some_and(|own| own.version == version)
+            || suspending.is_some_and(|own| own.suspension.version == version)
     }
 
     pub(super) fn done(&mut self, ticket: Ticket) {
@@ -71,23 +62,18 @@ impl Plan {
         self.emit(Command::Done { ticket });
     }
 
-    pub(super) fn wait(&mut self, ticket: Ticket, version: Option<Version>) -> Result<(), Misuse> {
-        self.calls.begin(ticket)?;
-        if let Some(version) = version {
-            // A wait that is over asks for nothing to move.
-            if !self.answer_about(ticket, version) {
-                self.reopen();
-                self.go_on();
-                let tickets = self.calls.awaiting.entry(version).or_default();
-                tickets.push(ticket);
-            }
-            return Ok(());
+    pub(super) fn wait(&mut self, ticket: Ticket, version: Option<Version>) {
+        // A wait that is over asks for nothing to move.
+        if version.is_some_and(|version| self.answer_about(ticket, version)) {
+            return;
         }
         self.reopen();
         self.go_on();
         let now = self.ledger().tick;
-        self.calls.waiting.push_back((now, ticket));
-        Ok(())
+        match version {
+            Some(version) => self.calls.awaiting.entry(version).or_default().push(ticket),
+            None => self.calls.waiting.push_back((now, ticket)),
+        }
     }
 
     /// Answers a wait for a version if the version is settled or gone. Returns true if it did.
@@ -95,10 +81,7 @@ impl Plan {
         let is_held = self.ledger().held(version).is_some();
         match (self.is_settled(version), is_held) {
             (true, _) => self.done(ticket),
-            (false, false) => {
-                let absence = self.absence(version);
-                self.refuse(ticket, absence);
-            }
+            (false, false) => self.refuse(ticket, self.absence(version)),
             (false, true) => return false,
         }
         true
@@ -140,44 +123,25 @@ impl Plan {
     }
 
     /// Gives up a call whose caller waits no longer.
-    pub(super) fn abandon(&mut self, ticket: Ticket) -> Result<(), Misuse> {
-        if !self.calls.is_open(ticket) {
-            return Ok(());
+    pub(super) fn abandon(&mut self, ticket: Ticket) {
+        let calls = &mut self.calls;
+        let is_granted = calls.writing.contains_key(&ticket) || calls.reading.contains_key(&ticket);
+        if is_granted || !calls.open.contains(&ticket) {
+            return;
         }
-        let mut blocked = self.calls.blocked.iter();
-        if let Some(at) = blocked.position(|blocked| blocked.ticket == ticket) {
-            if let Some(blocked) = self.calls.blocked.remove(at) {
-                self.forget(blocked.version, Refusal::Unknown);
-            }
-            self.calls.end(ticket);
-            return Ok(());
+        calls.end(ticket);
+        calls.waiting.retain(|(_, waits)| *waits != ticket);
+        calls.awaiting.retain(|_, tickets| {
+            tickets.retain(|waits| *waits != ticket);
+            !tickets.is_empty()
+        });
+        calls.suspending.take_if(|own| own.ticket == ticket);
+        let blocked = calls.unblock(|own| own.ticket == ticket);
+        for record in self.ledger_mut().records.values_mut() {
+            record.waiting.retain(|waits| *waits != ticket);
         }
-        if let Some(at) = self.calls.waiting.iter().position(|w| w.1 == ticket) {
-            self.calls.waiting.remove(at);
-            self.calls.end(ticket);
-            return Ok(());
+        if let Some(blocked) = blocked {
+            self.forget(blocked.version, Refusal::Unknown);
         }
-        let mut awaiting = self.calls.awaiting.iter();
-        let awaited = awaiting.find(|(_, tickets)| tickets.contains(&ticket));
-        if let Some((&version, _)) = awaited {
-            let mut left = self.calls.awaiting.remove(&version).unwrap_or_default();
-            left.retain(|waits| *waits != ticket);
-            if !left.is_empty() {
-                self.calls.awaiting.insert(version, left);
-            }
-            self.calls.end(ticket);
-            return Ok(());
-        }
-        let is_it = |suspending: &mut SuspendCall| suspending.ticket == ticket;
-        if self.calls.suspending.take_if(is_it).is_some() {
-            self.calls.end(ticket);
-            return Ok(());
-        }
-        let mut records = self.ledger_mut().records.values_mut();
-        if let Some(record) = records.find(|record| record.waiting.contains(&ticket)) {
-            record.waiting.retain(|waiting| *waiting != ticket);
-            self.calls.end(ticket);
-        }
-        Ok(())
     }
 }

@@ -32,11 +32,9 @@ impl Plan {
         version: Version,
         size: u64,
         in_place: bool,
-    ) -> Result<(), Misuse> {
-        self.calls.begin(ticket)?;
+    ) {
         if let Some(refusal) = self.permanent_refusal(version, size, in_place) {
-            self.refuse(ticket, refusal);
-            return Ok(());
+            return self.refuse(ticket, refusal);
         }
         self.begin_checkpoint(size);
         if in_place {
@@ -48,7 +46,6 @@ impl Plan {
             version,
             size,
         });
-        Ok(())
     }
 
     /// Notes that the application takes a checkpoint.
@@ -191,8 +188,7 @@ impl Plan {
         ledger.grant(version, room);
         ledger.lies_whole(version, tier);
         ledger.counts.tiers[tier.0].checkpoints += 1;
-        let record = ledger.records.get(&version);
-        for extent in record.map_or(&[][..], |record| &record.extents[..]) {
+        for extent in ledger.extents(version) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);
             }
@@ -209,13 +205,11 @@ impl Plan {
         let writing = self.calls.writing.remove(&ticket);
         let version = writing.ok_or(Misuse::NotGranted(ticket))?;
         self.calls.end(ticket);
-        let record = self.ledger().records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let is_discarded = record.is_some_and(|record| record.discarded);
         if !ok {
+            let is_discarded = self.ledger().is_discarded(version);
+            let extents = self.ledger().extents(version).iter();
             let places = extents.filter_map(|e| Some((e.start, e.replicas.first()?.tier)));
-            let places: Vec<_> = places.collect();
-            for (start, tier) in places {
+            for (start, tier) in places.collect::<Vec<_>>() {
                 self.ledger_mut().release((version, start), tier);
             }
             match is_discarded {

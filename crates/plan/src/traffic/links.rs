@@ -19,13 +19,12 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::TierConfig;
-use crate::ledger::{FetchLimits, KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
+use crate::ledger::{FetchLimits, KeepReason, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
 use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
-use smallvec::smallvec;
 
 /// The end of an extent that moves first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +147,6 @@ impl Traffic {
             cause: EvictionCause::Prefetch,
             keep: KeepReason::Nothing,
         };
-        let is_whole = ledger.tier(from).config.whole;
         for to in (target.0..from.0).map(TierId) {
             let this = self.ledger.tier(to);
             if this.closed || !pressure.may_write_to(&this.config) {
@@ -159,20 +157,16 @@ impl Traffic {
                 _ => KeepReason::Sinking,
             };
             let request = RoomRequest { keep, ..request };
-            let started = match is_whole || self.ledger.tier(to).config.whole {
-                true => self.carry_version(Purpose::Prefetch, id.0, to, request, outlook),
-                false => {
-                    let end = outlook.end(to);
-                    let most = match end.position == position {
-                        true => end.byte.saturating_sub(byte),
-                        false => u64::MAX,
-                    };
-                    let end = End::Front;
-                    let part = Part { id, end, most };
-                    self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook)
-                }
+            let end = outlook.end(to);
+            let part = Part {
+                id,
+                end: End::Front,
+                most: match end.position == position {
+                    true => end.byte.saturating_sub(byte),
+                    false => u64::MAX,
+                },
             };
-            if started {
+            if self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook) {
                 return true;
             }
             self.prefetch_blocked |= self.is_cramped();
@@ -189,75 +183,70 @@ impl Traffic {
         soonest.any(|(key, _)| order.position(key) < Position::UNKNOWN)
     }
 
-    /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room.
+    /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room. A version goes as a
+    /// whole to a tier that keeps versions under their names, and up from one.
     fn carry(
         &mut self,
         purpose: Purpose,
-        Part { id, end, most }: Part,
+        part: Part,
         link: Link,
         request: RoomRequest,
         outlook: &Outlook,
     ) -> bool {
+        let Link { from, to } = link;
+        let Part { id, end, most } = part;
+        let is_whole = |tier| self.ledger.tier(tier).config.whole;
+        if is_whole(to) || (purpose == Purpose::Prefetch && is_whole(from)) {
+            return self.carry_version(purpose, id.0, to, request, outlook);
+        }
         if self.must_not_encode(purpose, id.0, link) {
             return false;
         }
-        let Link { from, to } = link;
         let ledger = &self.ledger;
         let Some(len) = ledger.extent(id).map(|extent| extent.len) else {
             return false;
         };
         let is_divisible = ledger.is_divisible(id);
         // The whole extent moves rather than leave a rest that is too short.
-        let part = match end {
+        let wanted = match end {
             End::Front => ledger.cut_front(id, most),
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
-        let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let limit = most;
+        let wanted = wanted.filter(|_| is_divisible && most < len).unwrap_or(len);
         let (least, most) = (ledger.extents.least, ledger.part(from, to));
         // Each transfer takes a time of its own, however short it is. A guess is not worth more of the link at a time.
-        if part == len && is_divisible && len < least && request.position < Position::UNKNOWN {
-            let part = Part {
-                id,
-                end,
-                most: limit,
-            };
-            if let Some(is_started) = self.carry_together(purpose, part, link, request, outlook) {
-                return is_started;
-            }
+        if wanted == len
+            && is_divisible
+            && len < least
+            && request.position < Position::UNKNOWN
+            && let Some(is_started) = self.carry_together(purpose, part, link, request, outlook)
+        {
+            return is_started;
         }
         let ledger = &self.ledger;
-        let wanted = match is_divisible && part >= most.saturating_add(least) {
+        let wanted = match is_divisible && wanted >= most.saturating_add(least) {
             true => most,
-            false => part,
+            false => wanted,
         };
-        let space = &ledger.tier(to).space;
-        let room = space.reserved(ledger.room_on(id.0, to, wanted));
-        let found = match is_divisible {
-            true => {
-                let enough = match ledger.cut_front(id, least) {
-                    Some(_) => room.min(space.reserved(least)),
-                    None => room,
-                };
-                let bytes = RoomBytes {
-                    most: room,
-                    least: enough,
-                };
-                self.ledger.make_room(to, bytes, request, outlook)
-            }
-            false => {
-                let run = self.ledger.make_run(to, room, request, outlook);
-                run.map(|run| smallvec![run])
-            }
+        let room = ledger.reserved_on(id.0, to, wanted);
+        let bytes = RoomBytes {
+            most: room,
+            least: match ledger.cut_front(id, least) {
+                Some(_) => room.min(ledger.tier(to).space.reserved(least)),
+                None => room,
+            },
         };
+        let found = self
+            .ledger
+            .make_runs(to, is_divisible, bytes, request, outlook);
         let Some(runs) = found else { return false };
         // The evictions may have removed the version that this replica was still kept for.
-        if self.ledger.extent(id).and_then(|e| e.on(from)).is_none() {
+        if self.ledger.replica(id, from).is_none() {
             return false;
         }
         let there: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let mut first = id.1;
-        if is_divisible && there < space_for(&self.ledger, to, len) {
+        if is_divisible && there < self.ledger.reserved_on(id.0, to, len) {
             let at = match end {
                 End::Front => self.ledger.cut_front(id, there),
                 End::Back => self.ledger.cut_back(id, there),
@@ -305,19 +294,13 @@ impl Traffic {
             if !is_ready {
                 return false;
             }
-            bytes += space_for(ledger, to, ledger.room_on(version, to, extent.len));
+            bytes += ledger.reserved_on(version, to, extent.len);
         }
         let starts: Vec<_> = missing.map(|extent| extent.start).collect();
-        let found = match is_divisible {
-            true => {
-                let bytes = RoomBytes::exactly(bytes);
-                self.ledger.make_room(to, bytes, request, outlook)
-            }
-            false => {
-                let run = self.ledger.make_run(to, bytes, request, outlook);
-                run.map(|run| smallvec![run])
-            }
-        };
+        let bytes = RoomBytes::exactly(bytes);
+        let found = self
+            .ledger
+            .make_runs(to, is_divisible, bytes, request, outlook);
         let Some(runs) = found else { return false };
         let parts = starts.into_iter();
         let parts = parts.map(|start| Some((start, self.source(purpose, (version, start), to)?)));
@@ -375,7 +358,7 @@ impl Traffic {
                     return;
                 };
                 let (len, here) = (extent.len, run.end - run.start);
-                let room = space_for(&self.ledger, to, self.ledger.room_on(version, to, len));
+                let room = self.ledger.reserved_on(version, to, len);
                 if room > here {
                     self.ledger.split((version, start), here);
                 }
@@ -402,15 +385,12 @@ impl Traffic {
         let Some(record) = self.ledger.records.get(&version) else {
             return false;
         };
-        let is_free = |replicas: &[Replica]| {
-            let mut all = replicas.iter();
-            !replicas.is_empty()
-                && all.all(|r| r.tier != to && r.arriving.is_none() && r.is_readable())
+        let is_free = |extent: &Extent| {
+            let is_taken = |r: &Replica| r.tier == to || r.arriving.is_some() || !r.is_readable();
+            !extent.replicas.is_empty() && !extent.has(is_taken)
         };
-        let mut extents = record.extents.iter();
-        let is_fetchable = !record.unreadable
-            && !record.extents.is_empty()
-            && extents.all(|extent| is_free(&extent.replicas));
+        let is_fetchable =
+            !record.unreadable && !record.extents.is_empty() && record.extents.iter().all(is_free);
         let bytes = self.ledger.tier(to).space.reserved(record.size);
         if !is_fetchable || bytes > self.ledger.tier(to).space.limit() {
             return false;
@@ -418,17 +398,11 @@ impl Traffic {
         let Some(run) = self.ledger.make_run(to, bytes, request, outlook) else {
             return false;
         };
-        let record = self.ledger.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
+        let extents = self.ledger.extents(version).iter();
         let parts = extents.filter_map(|extent| Some((extent.start, extent.fastest()?.tier)));
         let parts: Vec<_> = parts.collect();
         let offsets = parts.iter().map(|&(start, _)| run.start + start).collect();
         self.start(Purpose::Prefetch, version, parts, to, offsets);
         true
     }
-}
-
-/// Returns the bytes that `bytes` bytes occupy on a tier.
-fn space_for(ledger: &Ledger, tier: TierId, bytes: u64) -> u64 {
-    ledger.tier(tier).space.reserved(bytes)
 }

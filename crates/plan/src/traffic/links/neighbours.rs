@@ -1,7 +1,7 @@
 //! Short extents of one version that move in one transfer.
 
 use super::super::{Purpose, Traffic};
-use super::{End, Link, Part, space_for};
+use super::{End, Link, Part};
 use crate::ledger::{Outlook, RoomBytes, RoomRequest};
 use crate::record::Extent;
 
@@ -23,18 +23,14 @@ impl Traffic {
         }
         let Link { from, to } = link;
         let ledger = &self.ledger;
-        let room = starts.iter().map(|&start| {
-            let len = ledger
-                .extent((version, start))
-                .map_or(0, |extent| extent.len);
-            space_for(ledger, to, ledger.room_on(version, to, len))
-        });
+        let lens = starts.iter().map(|&start| ledger.len((version, start)));
+        let room = lens.map(|len| ledger.reserved_on(version, to, len));
         let bytes = RoomBytes::exactly(room.sum());
         let runs = self.ledger.make_room(to, bytes, request, outlook)?;
         // The evictions may have removed the version.
         let part = |start| {
-            let extent = self.ledger.extent((version, start))?;
-            extent.on(from).map(|_| (start, from))
+            self.ledger.replica((version, start), from)?;
+            Some((start, from))
         };
         let parts: Option<Vec<_>> = starts.into_iter().map(part).collect();
         let is_there = parts.is_some();

@@ -30,8 +30,14 @@ impl Suspension {
 impl Traffic {
     /// Returns true if a suspension wants a version, or one that builds upon it.
     fn is_wanted(&self, suspension: Suspension, version: Version) -> bool {
-        self.ledger
-            .is_wanted(version, &|version| suspension.wants(version))
+        let mut next = vec![version];
+        while let Some(version) = next.pop() {
+            if suspension.wants(version) {
+                return true;
+            }
+            next.extend_from_slice(self.ledger.dependents(version));
+        }
+        false
     }
 
     /// Returns the versions that a suspension needs and the lowest tier is still owed, in the order of writing.
@@ -128,7 +134,7 @@ impl Traffic {
     pub(super) fn feeder(&self, id: ExtentId, to: TierId) -> Option<TierId> {
         let size = self.ledger.records.get(&id.0)?.size;
         let above = TierId(to.0.checked_sub(1)?);
-        let replica = self.ledger.extent(id)?.on(above)?;
+        let replica = self.ledger.replica(id, above)?;
         (replica.is_sound() && self.ledger.is_fed(to, size)).then_some(above)
     }
 
@@ -156,13 +162,8 @@ impl Traffic {
             cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
-        match self.ledger.tier(link.to).config.whole {
-            true => self.carry_version(Purpose::WriteBack, id.0, link.to, request, outlook),
-            false => {
-                let part = Part::all(id, super::End::Front);
-                self.carry(Purpose::WriteBack, part, link, request, outlook)
-            }
-        }
+        let part = Part::all(id, super::End::Front);
+        self.carry(Purpose::WriteBack, part, link, request, outlook)
     }
 
     /// Returns the time that a version still needs to reach the lowest tier if nothing else moves; `None` without

@@ -23,35 +23,33 @@ impl Traffic {
         let ledger = &self.ledger;
         let fastest = ledger.tier(TierId::FASTEST);
         let mut missing = bytes.saturating_sub(fastest.space.free());
-        if missing > fastest.clean.bytes() {
-            return true;
+        if missing == 0 || missing > fastest.clean.bytes() {
+            return missing > 0;
         }
         let end = outlook.end(TierId::FASTEST);
         let outside = fastest.clean.latest_first(&ledger.order);
-        let mut outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
-        while missing > 0 {
-            let Some((_, id)) = outside.next() else {
-                return true;
-            };
-            let replica = ledger
-                .extent(id)
-                .and_then(|extent| extent.on(TierId::FASTEST));
-            missing = missing.saturating_sub(replica.map_or(0, |replica| replica.size));
+        let outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
+        let replicas = outside.filter_map(|(_, id)| ledger.replica(id, TierId::FASTEST));
+        for replica in replicas {
+            missing = missing.saturating_sub(replica.size);
+            if missing == 0 {
+                return false;
+            }
         }
-        false
+        true
     }
 
     /// Returns true if the tiers above `to` are about to lack room for the next checkpoint, or if a checkpoint waits
     /// and no transfer into the tier between makes room.
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
-        let waits =
-            pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering.transfers == 0);
+        // Nothing enters the fastest tier from above.
+        let waits = pressure.write_waits && self.depths[to.0 - 1].entering.transfers == 0;
         let reserve = outlook.write_reserve;
-        let lacks = || match to.0 {
-            1 => self.fastest_lacks(reserve, outlook),
-            _ => self.at_hand_above(to) < reserve,
-        };
-        waits || (outlook.expects_writes && lacks())
+        waits
+            || match to.0 {
+                1 => self.fastest_lacks(reserve, outlook),
+                _ => self.at_hand_above(to) < reserve,
+            }
     }
 
     /// Returns true if less than half of the room above the lowest tier can be had at once. Every byte that is written
@@ -216,10 +214,8 @@ impl Traffic {
     /// Returns the start of a version's first extent that is neither on `to` or lower, nor on its way there.
     fn first_missing(&self, version: Version, to: TierId) -> Option<u64> {
         let record = self.ledger.records.get(&version)?;
-        let missing = record.extents.iter().find(|extent| {
-            let mut replicas = extent.replicas.iter();
-            !replicas.any(|replica| replica.tier >= to)
-        });
+        let mut extents = record.extents.iter();
+        let missing = extents.find(|extent| !extent.has(|replica| replica.tier >= to));
         Some(missing?.start)
     }
 
@@ -296,7 +292,7 @@ impl Traffic {
     /// there has none.
     fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
         let ledger = &self.ledger;
-        let len = ledger.extent(id).map_or(0, |extent| extent.len);
+        let len = ledger.len(id);
         let begin = ledger.point(key, id);
         if begin >= point {
             return len;
@@ -337,9 +333,6 @@ impl Traffic {
             cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
-        if self.ledger.tier(to).config.whole {
-            return self.carry_version(Purpose::WriteBack, part.id.0, to, request, outlook);
-        }
         self.carry(Purpose::WriteBack, part, link, request, outlook)
     }
 
