@@ -58,6 +58,11 @@ impl TierConfig {
             shared: false,
         }
     }
+
+    /// Returns true for memory: the tier keeps no names, and shares no link.
+    pub(crate) fn is_memory(&self) -> bool {
+        !self.whole && !self.shared
+    }
 }
 
 /// The sizes of extents.

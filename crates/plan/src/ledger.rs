@@ -184,8 +184,7 @@ impl Ledger {
     /// Returns true if so many bytes come to `to` from the tier above alone. More than that tier can hold are tried from elsewhere.
     pub(crate) fn is_fed(&self, to: TierId, bytes: u64) -> bool {
         let above = to.0.checked_sub(1).and_then(|above| self.tiers.get(above));
-        let holds =
-            |above: &Tier| !above.closed && above.space.reserved(bytes) <= above.space.limit();
+        let holds = |above: &Tier| !above.closed && above.space.holds(bytes);
         self.tier(to).config.from_above && above.is_some_and(holds)
     }
 

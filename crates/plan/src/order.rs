@@ -190,11 +190,7 @@ impl Order {
                 left -= bytes;
                 continue;
             }
-            let found = match self.is_reversed(class) {
-                true => sums.last_beyond(left, each),
-                false => sums.first_beyond(left, each),
-            };
-            if let Some((number, byte)) = found {
+            if let Some((number, byte)) = sums.beyond(left, each, self.is_reversed(class)) {
                 let position = self.position(Key((class as u64) << SHIFT | number));
                 return Point { position, byte };
             }
@@ -246,19 +242,27 @@ impl Ranked {
         }
     }
 
-    fn found(entry: Option<(&(Key, u64), &Version)>) -> Option<(Key, ExtentId)> {
-        entry.map(|(&(key, start), &version)| (key, (version, start)))
+    fn entry((&(key, start), &version): (&(Key, u64), &Version)) -> (Key, ExtentId) {
+        (key, (version, start))
+    }
+
+    /// Returns the extents of the versions with keys in a range.
+    fn class(
+        &self,
+        keys: RangeInclusive<u64>,
+    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
+        self.entries.range(range).map(Self::entry)
     }
 
     /// Returns the first extent of the versions with keys in a range, from its front or from its back.
     fn first_in(&self, keys: RangeInclusive<u64>, from_back: bool) -> Option<(Key, ExtentId)> {
-        let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
-        let mut range = self.entries.range(range);
+        let mut range = self.class(keys);
         match from_back {
-            false => Self::found(range.next()),
+            false => range.next(),
             true => {
-                let (key, _) = *range.next_back()?.0;
-                Self::found(self.entries.range((key, 0)..).next())
+                let (key, _) = range.next_back()?;
+                self.class(key.0..=key.0).next()
             }
         }
     }
@@ -267,14 +271,14 @@ impl Ranked {
     pub(crate) fn just_before(&self, order: &Order, point: Point) -> Option<(Key, ExtentId)> {
         let key = order.key(point.position);
         let range = (key, 0)..(key, point.byte);
-        Self::found(self.entries.range(range).next_back())
+        self.entries.range(range).next_back().map(Self::entry)
     }
 
     /// Returns the soonest-used extent that begins at or behind a point.
     pub(crate) fn soonest_from(&self, order: &Order, from: Point) -> Option<(Key, ExtentId)> {
         let key = order.key(from.position);
         let here = (key, from.byte)..=(key, u64::MAX);
-        let here = Self::found(self.entries.range(here).next());
+        let here = self.entries.range(here).next().map(Self::entry);
         here.or_else(|| self.soonest_of_versions(order, from.position.0.checked_add(1)?))
     }
 
@@ -299,20 +303,19 @@ impl Ranked {
 
     /// Returns the last extent of the latest-used version.
     pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        let last = self.entries.last_key_value();
-        let &(key, _) = last?.0;
-        if !order.is_reversed(key.class()) {
-            return Self::found(last);
+        let last = self.entries.last_key_value().map(Self::entry)?;
+        if !order.is_reversed(last.0.class()) {
+            return Some(last);
         }
-        let (&(key, _), _) = self.entries.range((Key(WAITING), 0)..).next()?;
-        Self::found(self.entries.range((key, 0)..=(key, u64::MAX)).next_back())
+        let (key, _) = self.class(WAITING..=u64::MAX).next()?;
+        self.class(key.0..=key.0).next_back()
     }
 
     /// Returns the extents from the soonest used on.
     pub(crate) fn soonest_first(
         &self,
         order: &Order,
-    ) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
+    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
         let waiting = self.class(WAITING..=PASSED - 1);
         let (up, down) = match order.direction {
             Direction::NewestFirst => (None, Some(waiting.rev())),
@@ -326,34 +329,13 @@ impl Ranked {
 
     /// Returns the extents from the latest used on.
     pub(crate) fn latest_first(&self, order: &Order) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
-        let waiting = self.class(WAITING..=PASSED - 1);
-        let (up, down) = match order.direction {
-            Direction::NewestFirst => (Some(waiting), None),
-            Direction::OldestFirst => (None, Some(waiting.rev())),
-        };
-        let waiting = up.into_iter().flatten().chain(down.into_iter().flatten());
-        let known = self.class(0..=WAITING - 1).rev();
-        self.class(PASSED..=u64::MAX)
-            .rev()
-            .chain(waiting)
-            .chain(known)
-    }
-
-    fn class(
-        &self,
-        keys: RangeInclusive<u64>,
-    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
-        let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
-        let range = self.entries.range(range);
-        range.map(|(&(key, start), &version)| (key, (version, start)))
+        self.soonest_first(order).rev()
     }
 
     /// Returns every extent in the order of keys.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
-        self.entries
-            .iter()
-            .map(|(&(key, start), &version)| (key, (version, start)))
+        self.entries.iter().map(Self::entry)
     }
 }
 

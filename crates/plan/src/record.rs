@@ -105,7 +105,6 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    #[cfg(any(test, feature = "check"))]
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
     }

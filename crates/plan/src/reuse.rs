@@ -72,7 +72,7 @@ impl LastRead {
 /// would have lain below each tier, had the versions lain in that order. All costs are halved each time half of the bytes
 /// held were read, so that the last readings count most (follow the leader: Littlestone and Warmuth, Information and Computation
 /// 108(2), 1994; versions followed beside the cache, as in the ghost lists of ARC: Megiddo and Modha, FAST'03).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Contest {
     /// False on an only tier, where nothing lies below: no order costs anything, and none is kept.
     is_held: bool,
@@ -88,11 +88,9 @@ pub(crate) struct Contest {
 /// The costs of the orders, less the least of them, and the order that is followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Costs {
-    /// Of [`Reuse::Scan`] with the newest unread version first, and with the oldest first.
-    newest_first: u64,
-    oldest_first: u64,
-    recency: u64,
-    age: u64,
+    /// Of [`Reuse::Scan`] with the newest unread version first, and with the oldest first; of [`Reuse::Recency`]; of
+    /// [`Reuse::Age`].
+    of_orders: [u64; 4],
     /// Bytes read, halved with the costs.
     observed: u64,
     followed: Reuse,
@@ -100,22 +98,12 @@ pub(crate) struct Costs {
 
 impl Costs {
     fn of(&self, order: Reuse) -> u64 {
+        let [newest_first, oldest_first, recency, age] = self.of_orders;
         match order {
-            Reuse::Scan => self.newest_first.min(self.oldest_first),
-            Reuse::Recency => self.recency,
-            Reuse::Age => self.age,
+            Reuse::Scan => newest_first.min(oldest_first),
+            Reuse::Recency => recency,
+            Reuse::Age => age,
         }
-    }
-
-    fn all(&mut self) -> [&mut u64; 4] {
-        let Self {
-            newest_first,
-            oldest_first,
-            recency,
-            age,
-            ..
-        } = self;
-        [newest_first, oldest_first, recency, age]
     }
 }
 
@@ -124,10 +112,7 @@ impl Contest {
     pub(crate) fn new(tiers: usize) -> Self {
         Self {
             is_held: tiers > 1,
-            unread: Sums::default(),
-            read: Sums::default(),
-            read_by_age: Sums::default(),
-            costs: Costs::default(),
+            ..Self::default()
         }
     }
 
@@ -138,11 +123,7 @@ impl Contest {
 
     /// Returns the end from which unread versions were read at less cost; `None` if there is none.
     pub(crate) fn direction(&self) -> Option<Direction> {
-        let Costs {
-            newest_first,
-            oldest_first,
-            ..
-        } = self.costs;
+        let [newest_first, oldest_first, ..] = self.costs.of_orders;
         match newest_first.cmp(&oldest_first) {
             Ordering::Less => Some(Direction::NewestFirst),
             Ordering::Equal => None,
@@ -156,29 +137,23 @@ impl Contest {
     }
 
     pub(crate) fn enter(&mut self, version: UseSoFar) {
-        if !self.is_held {
-            return;
-        }
-        let weight = Weight::written(version.bytes);
-        match version.read {
-            None => self.unread.add(version.written, weight),
-            Some(read) => {
-                self.read.add(read, weight);
-                self.read_by_age.add(version.written, weight);
-            }
-        }
+        self.change(version, Sums::add);
     }
 
     pub(crate) fn leave(&mut self, version: UseSoFar) {
+        self.change(version, Sums::subtract);
+    }
+
+    fn change(&mut self, version: UseSoFar, change: impl Fn(&mut Sums, u64, Weight)) {
         if !self.is_held {
             return;
         }
         let weight = Weight::written(version.bytes);
         match version.read {
-            None => self.unread.subtract(version.written, weight),
+            None => change(&mut self.unread, version.written, weight),
             Some(read) => {
-                self.read.subtract(read, weight);
-                self.read_by_age.subtract(version.written, weight);
+                change(&mut self.read, read, weight);
+                change(&mut self.read_by_age, version.written, weight);
             }
         }
     }
@@ -193,14 +168,14 @@ impl Contest {
             false => [0; 4],
         };
         let costs = &mut self.costs;
-        for (cost, more) in costs.all().into_iter().zip(added) {
+        for (cost, more) in costs.of_orders.iter_mut().zip(added) {
             *cost = cost.saturating_add(more);
         }
         costs.observed = costs.observed.saturating_add(version.bytes);
         let is_over = costs.observed > held;
         costs.observed >>= u32::from(is_over);
-        let least = costs.all().into_iter().map(|cost| *cost).min();
-        for cost in costs.all() {
+        let least = costs.of_orders.into_iter().min();
+        for cost in &mut costs.of_orders {
             *cost = (*cost - least.unwrap_or(0)) >> u32::from(is_over);
         }
         let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
@@ -210,7 +185,7 @@ impl Contest {
         }
     }
 
-    /// Returns the costs of a reading by order, as [`Costs::all`] has them.
+    /// Returns the costs of a reading by order, as [`Costs`] has them.
     fn below(&self, version: UseSoFar, reaches: &[u64]) -> [u64; 4] {
         let UseSoFar {
             written,
@@ -302,7 +277,7 @@ mod tests {
                         contest.observe(before, &reaches);
                         let least = expected.iter().min().copied().unwrap_or(0);
                         let halved = u32::from(before.bytes > held.values().map(|u| u.bytes).sum());
-                        let costs: Vec<_> = contest.costs.all().into_iter().map(|cost| *cost).collect();
+                        let costs = contest.costs.of_orders.to_vec();
                         let expected: Vec<_> = expected.iter().map(|cost| (cost - least) >> halved).collect();
                         prop_assert_eq!(costs, expected);
                         let after = UseSoFar { read: Some(tick), ..before };

@@ -79,6 +79,11 @@ impl Space {
         units.saturating_mul(self.alignment)
     }
 
+    /// Returns true if `size` bytes fit within the limit once nothing else is there.
+    pub(crate) fn holds(&self, size: u64) -> bool {
+        self.reserved(size) <= self.limit
+    }
+
     /// Bytes that are free and within the limit.
     pub(crate) fn free(&self) -> u64 {
         self.free
@@ -101,10 +106,9 @@ impl Space {
         let mut left = bytes;
         let mut runs = Runs::new();
         for &(gap, offset) in self.sizes.iter().rev() {
-            let taken = if gap < left {
-                gap / grain * grain
-            } else {
-                left
+            let taken = match gap < left {
+                true => gap / grain * grain,
+                false => left,
             };
             if taken == 0 {
                 break;
@@ -190,22 +194,18 @@ impl Space {
 
     /// Splits the run at `offset` in two extents: `second` begins `at` bytes later.
     pub(crate) fn split(&mut self, offset: u64, at: u64, second: ExtentId) {
-        let Some(owners) = &mut self.owners else {
-            return;
-        };
-        if let Some((bytes, _)) = owners.get_mut(&offset) {
-            let rest = *bytes - at;
-            *bytes = at;
+        if let Some(owners) = &mut self.owners
+            && let Some((bytes, _)) = owners.get_mut(&offset)
+        {
+            let rest = std::mem::replace(bytes, at) - at;
             owners.insert(offset + at, (rest, second));
         }
     }
 
     /// Joins the run at `offset` with the one `at` bytes later into one extent.
     pub(crate) fn merge(&mut self, offset: u64, at: u64) {
-        let Some(owners) = &mut self.owners else {
-            return;
-        };
-        if let Some((rest, _)) = owners.remove(&(offset + at))
+        if let Some(owners) = &mut self.owners
+            && let Some((rest, _)) = owners.remove(&(offset + at))
             && let Some((bytes, _)) = owners.get_mut(&offset)
         {
             *bytes += rest;

@@ -140,7 +140,7 @@ pub struct Statistics {
 }
 
 /// The growing counts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) tiers: Vec<TierStatistics>,
     pub(crate) hops: Vec<HopStatistics>,
@@ -154,10 +154,7 @@ impl Counts {
     pub(crate) fn new(tiers: usize) -> Self {
         Self {
             tiers: vec![TierStatistics::default(); tiers],
-            hops: Vec::new(),
-            prefetch_distance: PrefetchDistance::default(),
-            pruned: 0,
-            evictions: None,
+            ..Self::default()
         }
     }
 

@@ -177,23 +177,10 @@ impl Sums {
         sum
     }
 
-    /// Returns the first item, from the smallest number upwards, with which the bytes add up to more than `most`, and
-    /// by how many bytes the items before it fall short of `most`. Each unwritten version has `each` bytes.
-    pub(crate) fn first_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
-        self.descend(most, each, 0..FANOUT)
-    }
-
-    /// As [`first_beyond`](Self::first_beyond), from the largest number downwards.
-    pub(crate) fn last_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
-        self.descend(most, each, (0..FANOUT).rev())
-    }
-
-    fn descend(
-        &self,
-        most: u64,
-        each: u64,
-        children: impl Iterator<Item = usize> + Clone,
-    ) -> Option<(u64, u64)> {
+    /// Returns the first item, from the smallest number upwards or from the largest downwards, with which the bytes add
+    /// up to more than `most`, and by how many bytes the items before it fall short of `most`. Each unwritten version
+    /// has `each` bytes.
+    pub(crate) fn beyond(&self, most: u64, each: u64, downwards: bool) -> Option<(u64, u64)> {
         if self.total.at(each) <= most {
             return None;
         }
@@ -202,7 +189,8 @@ impl Sums {
         for nodes in self.levels.iter().rev() {
             let node = nodes.get(&at)?;
             let mut found = None;
-            for child in children.clone() {
+            for step in 0..FANOUT {
+                let child = if downwards { FANOUT - 1 - step } else { step };
                 let bytes = node[child].at(each);
                 if bytes > left {
                     found = Some(child);
@@ -264,8 +252,8 @@ mod tests {
                     bytes => { left -= bytes; None }
                 })
             }
-            prop_assert_eq!(sums.first_beyond(most, each), beyond(list.iter(), each, most));
-            prop_assert_eq!(sums.last_beyond(most, each), beyond(list.iter().rev(), each, most));
+            prop_assert_eq!(sums.beyond(most, each, false), beyond(list.iter(), each, most));
+            prop_assert_eq!(sums.beyond(most, each, true), beyond(list.iter().rev(), each, most));
             if list.is_empty() {
                 prop_assert!(sums.levels.iter().all(HashMap::is_empty));
             }

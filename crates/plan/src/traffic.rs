@@ -296,11 +296,8 @@ impl Traffic {
             _ => {}
         }
         self.deliver(id, stored, ended)?;
-        let dependents = match encodes {
-            true => self.dependents(version),
-            false => Vec::new(),
-        };
-        for (dependent, encoding) in dependents {
+        let dependents = encodes.then(|| self.dependents(version));
+        for (dependent, encoding) in dependents.into_iter().flatten() {
             match stored {
                 None => self.lose_base(dependent, ended)?,
                 Some(_) if encoding.arrived.is_some() => {
@@ -333,10 +330,8 @@ impl Traffic {
     /// Notes that the base of an encoding never comes.
     fn lose_base(&mut self, id: TransferId, ended: &mut Vec<Version>) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
-        let encoding = flight.encodes.insert(Encoding {
-            is_baseless: true,
-            ..flight.encodes.unwrap_or_default()
-        });
+        let encoding = flight.encodes.get_or_insert_default();
+        encoding.is_baseless = true;
         let has_arrived = encoding.arrived.is_some();
         self.ledger.lose_base(flight.version);
         match has_arrived {
@@ -352,35 +347,24 @@ impl Traffic {
         ended: &mut Vec<Version>,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
-        let from = flight.from();
-        let Flight {
-            purpose,
-            version,
-            parts,
-            to,
-            bytes: _,
-            begun_ns,
-            service,
-            bases,
-            encodes,
-        } = flight;
-        if encodes.is_some() {
+        let (purpose, version, to) = (flight.purpose, flight.version, flight.to);
+        if flight.encodes.is_some() {
             self.ledger.encoded(version, to, stored);
         }
         let mut bytes = 0;
-        for &(start, source) in &parts {
+        for &(start, source) in &flight.parts {
             let id = (version, start);
             let replica = self.ledger.replica(id, to);
             bytes += replica.map_or(0, |replica| replica.size);
             self.arrived(purpose, id, source, to);
         }
-        let hop = self.ledger.counts.hop(from, to);
-        hop.carried(bytes, begun_ns, self.now_ns);
+        let hop = self.ledger.counts.hop(flight.from(), to);
+        hop.carried(bytes, flight.begun_ns, self.now_ns);
         if purpose == Purpose::WriteBack && to == self.ledger.last() {
-            self.pace.delivered(bytes, service);
+            self.pace.delivered(bytes, flight.service);
         }
-        self.ledger.release_bases(&bases);
-        for &(start, _) in &parts {
+        self.ledger.release_bases(&flight.bases);
+        for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
         ended.push(version);
@@ -420,17 +404,14 @@ impl Traffic {
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);
-        let dependents = match flight.encodes {
-            Some(_) => self.dependents(version),
-            None => Vec::new(),
-        };
+        let dependents = flight.encodes.map(|_| self.dependents(version));
         for &(start, _) in &flight.parts {
             self.ledger.release((version, start), to);
         }
         if flight.encodes.is_some() {
             self.ledger.not_encoded(version);
         }
-        for (dependent, _) in dependents {
+        for (dependent, _) in dependents.into_iter().flatten() {
             self.lose_base(dependent, ended)?;
         }
         self.ledger.release_bases(&flight.bases);

@@ -85,11 +85,8 @@ impl SetRules {
             && record.readers == 0
             && !(replica.damaged && is_below);
         let sets = [clean, superseded, dirty, sinkable, promotable];
-        let bits = sets
-            .iter()
-            .zip(0..)
-            .map(|(&is_in, bit)| SetMask::from(is_in) << bit);
-        bits.sum()
+        let last_first = sets.into_iter().rev();
+        last_first.fold(0, |mask, is_in| mask << 1 | SetMask::from(is_in))
     }
 
     /// Returns those of these extents that may be in a set. On an only tier none is: there is no other to move to.

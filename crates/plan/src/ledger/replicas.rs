@@ -57,22 +57,15 @@ impl Ledger {
         transfer: TransferId,
         began: Move,
     ) {
-        let Place {
-            tier,
-            offset,
-            size,
-            reserved,
-        } = place;
-        self.tier_mut(tier)
-            .space
-            .take(offset..offset + reserved, id);
-        self.count_peak(tier);
+        let run = place.offset..place.offset + place.reserved;
+        self.tier_mut(place.tier).space.take(run, id);
+        self.count_peak(place.tier);
         self.change(id, |extent, illegal| {
             let mut state = State::Init;
             Self::advance(illegal, &mut state, began);
             extent.insert(Replica {
                 arriving: Some(transfer),
-                ..Replica::new(tier, state, offset, size)
+                ..Replica::new(place.tier, state, place.offset, place.size)
             });
         });
     }

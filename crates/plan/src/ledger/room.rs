@@ -15,7 +15,7 @@ use super::Outlook;
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{ExtentId, Position};
-use crate::record::{Extent, Replica};
+use crate::record::Replica;
 use crate::space::Runs;
 use crate::statistics::EvictionCause;
 use hashbrown::HashSet;
@@ -157,13 +157,11 @@ impl Ledger {
         });
         let superseded = this.superseded.soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
-            // The last byte decides: of a replica that is given up in part, the end goes first.
-            let last = |extent: &Extent| (id.0, (extent.start + extent.len).saturating_sub(1));
             let belongs_above = self.extent(id).is_some_and(|extent| {
-                let target = outlook.target(self.point(key, last(extent)));
-                extent
-                    .fastest()
-                    .is_some_and(|fastest| target <= fastest.tier)
+                // The last byte decides: of a replica that is given up in part, the end goes first.
+                let last = (id.0, extent.end().saturating_sub(1));
+                let target = outlook.target(self.point(key, last));
+                extent.fastest().is_some_and(|own| target <= own.tier)
             });
             // On an eager tier the two tiers could take each other's room for ever.
             let is_kept = request.keep == KeepReason::Superseded || this.config.eager;

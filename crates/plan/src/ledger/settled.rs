@@ -67,15 +67,11 @@ impl Ledger {
         };
         let (last, differences) = (self.last(), self.differences);
         // A version without a form builds upon none.
-        let is_settled =
-            record.has_reached(last) && (record.form.is_none() || self.is_settled(version));
+        let has_bases = record.form.is_none() || self.is_settled(version);
         let mut has_changed = false;
         for (at, tier) in self.tiers.iter_mut().enumerate() {
             let at = TierId(at);
-            let is_there = match at == last {
-                true => is_settled,
-                false => record.has_reached(at),
-            };
+            let is_there = record.has_reached(at) && (at != last || has_bases);
             if at == last && (is_there || record.discarded) {
                 self.settled.push(version);
             }

@@ -61,9 +61,8 @@ impl Ledger {
             true => self.chosen_window(tier, bytes, request)?,
             false => {
                 let fragments = space.fragments();
-                let uses = fragments.iter();
-                let uses = uses.map(|fragment| self.use_of(tier, fragment, request, outlook));
-                let uses: Vec<_> = uses.collect();
+                let used = |fragment| self.use_of(tier, fragment, request, outlook);
+                let uses: Vec<_> = fragments.iter().map(used).collect();
                 let window = latest_window(&fragments, &uses, bytes)?;
                 fragments[window].to_vec()
             }

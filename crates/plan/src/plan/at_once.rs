@@ -14,8 +14,7 @@ impl Plan {
     pub fn place_to_write(&self, version: Version, size: u64) -> Option<Place> {
         let ledger = self.ledger();
         let fastest = ledger.tier(TierId::FASTEST);
-        let is_memory = !fastest.config.whole && !fastest.config.shared;
-        if size == 0 || !is_memory || self.calls.is_any_blocked() {
+        if size == 0 || !fastest.config.is_memory() || self.calls.is_any_blocked() {
             return None;
         }
         let reserved = fastest.space.reserved(size);
@@ -45,18 +44,17 @@ impl Plan {
         let fastest = &self.ledger().tier(TierId::FASTEST).config;
         let replica = extent.replicas.first()?;
         let is_there = replica.tier == TierId::FASTEST && replica.is_sound();
-        (is_there && !fastest.whole && !fastest.shared).then_some((extent, replica))
+        (is_there && fastest.is_memory()).then_some((extent, replica))
     }
 
     pub(super) fn written_at_once(&mut self, version: Version, size: u64) -> Result<(), Misuse> {
         let place = self.place_to_write(version, size);
-        let Place {
-            offset, reserved, ..
-        } = place.ok_or(Misuse::NotAtOnce(version))?;
+        let place = place.ok_or(Misuse::NotAtOnce(version))?;
+        let run = place.offset..place.offset + place.reserved;
         self.begin_checkpoint(size);
         let ledger = self.ledger_mut();
         ledger.insert(version, size, false, false);
-        ledger.grant(version, &[(TierId::FASTEST, offset..offset + reserved)]);
+        ledger.grant(version, &[(TierId::FASTEST, run)]);
         ledger.counts.tiers[TierId::FASTEST.0].checkpoints += 1;
         ledger.take_in(version);
         Ok(())

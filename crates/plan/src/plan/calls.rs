@@ -57,10 +57,8 @@ pub(super) struct Calls {
 impl Calls {
     /// Begins a call.
     pub(super) fn begin(&mut self, ticket: Ticket) -> Result<(), Misuse> {
-        match self.open.insert(ticket) {
-            true => Ok(()),
-            false => Err(Misuse::TicketInUse(ticket)),
-        }
+        let is_new = self.open.insert(ticket);
+        is_new.then_some(()).ok_or(Misuse::TicketInUse(ticket))
     }
 
     /// Ends a call.

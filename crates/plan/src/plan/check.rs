@@ -2,9 +2,9 @@
 
 use super::Plan;
 use crate::hints::Hints;
-use crate::ledger::{EncodedSizes, Ledger};
+use crate::ledger::{Base, EncodedSizes, Ledger};
 use crate::order::{ExtentId, Key};
-use crate::record::{Extent, Record, Replica, StoredForm};
+use crate::record::{Record, Replica, StoredForm};
 use crate::{TierId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,16 +92,13 @@ impl Plan {
                     return Err(Violation::NotFreed(version, replica.tier));
                 }
                 let size = record.size_on(lies_encoded, extent.len);
-                let is_encoded = replica.arriving.is_some_and(|id| {
-                    let flight = self.traffic.flights.get(&id);
-                    flight.is_some_and(|flight| flight.encodes.is_some())
-                });
-                if replica.size != size && !is_encoded {
+                if replica.size != size && !self.is_encoded(replica) {
                     return misplaced("a replica has another size than its extent");
                 }
+                let flights = &self.traffic.flights;
                 if replica
                     .arriving
-                    .is_some_and(|id| !self.traffic.flights.contains_key(&id))
+                    .is_some_and(|id| !flights.contains_key(&id))
                 {
                     return misplaced("a replica arrives by no transfer");
                 }
@@ -111,32 +108,36 @@ impl Plan {
         if is_granted && end != record.size {
             return misplaced("its extents are not all of it");
         }
-        let is_gone = |extent: &Extent| extent.replicas.is_empty();
-        if record.discarded && record.extents.iter().all(is_gone) {
+        if record.discarded && record.is_gone() {
             return Err(Violation::NotFreed(version, TierId::FASTEST));
         }
         Ok(())
     }
 
+    /// Returns true if a transfer brings a replica that it encodes.
+    fn is_encoded(&self, replica: &Replica) -> bool {
+        let flight = replica
+            .arriving
+            .and_then(|id| self.traffic.flights.get(&id));
+        flight.is_some_and(|flight| flight.encodes.is_some())
+    }
+
     fn check_readers(&self) -> Result<(), Violation> {
         let mut readers: BTreeMap<(ExtentId, TierId), u32> = BTreeMap::new();
         let mut callers: BTreeMap<Version, u32> = BTreeMap::new();
+        let mut count = |version: Version, parts: &[(u64, TierId)], bases: &[Base]| {
+            let parts = parts.iter().map(|&(start, tier)| ((version, start), tier));
+            let bases = bases.iter().map(|&(base, tier)| ((base, 0), tier));
+            parts
+                .chain(bases)
+                .for_each(|read| *readers.entry(read).or_default() += 1);
+        };
         for flight in self.traffic.flights.values() {
-            for &(start, tier) in &flight.parts {
-                *readers.entry(((flight.version, start), tier)).or_default() += 1;
-            }
-            for &(base, tier) in &flight.bases {
-                *readers.entry(((base, 0), tier)).or_default() += 1;
-            }
+            count(flight.version, &flight.parts, &flight.bases);
         }
         for reading in self.calls.reading.values() {
             *callers.entry(reading.version).or_default() += 1;
-            for &(start, tier) in &reading.parts {
-                *readers.entry(((reading.version, start), tier)).or_default() += 1;
-            }
-            for &(base, tier) in &reading.bases {
-                *readers.entry(((base, 0), tier)).or_default() += 1;
-            }
+            count(reading.version, &reading.parts, &reading.bases);
         }
         for (&version, record) in &self.ledger().records {
             let known = callers.remove(&version).unwrap_or(0);
@@ -173,11 +174,6 @@ impl Plan {
             }
         }
         let count = |dependents: usize| u32::try_from(dependents).unwrap_or(u32::MAX);
-        let flights = &self.traffic.flights;
-        let comes = |replica: &Replica| {
-            let flight = replica.arriving.and_then(|id| flights.get(&id));
-            flight.is_some_and(|flight| flight.encodes.is_some())
-        };
         for (&version, record) in records {
             let known = dependents.remove(&version).unwrap_or_default();
             let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
@@ -185,7 +181,7 @@ impl Plan {
                 Some(StoredForm::Difference(_)) => {
                     replicas.any(|r| self.ledger().lies_encoded(r.tier) && r.is_readable())
                 }
-                Some(StoredForm::Coming(_)) => replicas.any(comes),
+                Some(StoredForm::Coming(_)) => replicas.any(|replica| self.is_encoded(replica)),
                 Some(StoredForm::Whole) | None => false,
             };
             let noted = record.dependents.len();
@@ -294,26 +290,19 @@ impl Ledger {
             owed.map(|(&version, record)| (record.written, version))
                 .collect()
         };
-        let mut tiers = self.tiers.iter().enumerate();
-        let is_right = tiers.all(|(at, tier)| {
-            tier.owed
-                .as_ref()
-                .is_none_or(|kept| *kept == owed(TierId(at)))
-        });
-        let mut tiers = self.tiers.iter().enumerate();
-        let is_noted = tiers.all(|(at, tier)| {
-            let is_on_its_way = |version: &Version| {
-                let record = self.records.get(version);
-                let mut extents = record.iter().flat_map(|record| &record.extents);
-                extents.all(|extent| extent.replicas.iter().any(|r| r.tier >= TierId(at)))
+        for (at, tier) in self.tiers.iter().enumerate() {
+            let is_on_its_way = |version| {
+                let mut extents = self.extents(version).iter();
+                extents.all(|extent| extent.has(|replica| replica.tier >= TierId(at)))
             };
-            let mut owed = tier.owed.iter().flatten();
-            owed.all(|entry| tier.unsent.contains(entry) || is_on_its_way(&entry.1))
-        });
-        match is_right && is_noted {
-            true => Ok(()),
-            false => Err(Violation::Outdated("what a tier is owed")),
+            let is_noted = |entry| tier.unsent.contains(entry) || is_on_its_way(entry.1);
+            if let Some(kept) = &tier.owed
+                && (*kept != owed(TierId(at)) || !kept.iter().all(is_noted))
+            {
+                return Err(Violation::Outdated("what a tier is owed"));
+            }
         }
+        Ok(())
     }
 
     fn check_order(&self) -> Result<(), Violation> {

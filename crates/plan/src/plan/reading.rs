@@ -74,7 +74,7 @@ impl Plan {
         let goes_on = self.phase.is_reading && self.traffic.suspension.is_none();
         let fastest = &self.ledger().tier(TierId::FASTEST).config;
         match *event {
-            Event::Restore { version, .. } if goes_on && !fastest.whole && !fastest.shared => {
+            Event::Restore { version, .. } if goes_on && fastest.is_memory() => {
                 self.fastest_tier(version) == Some(TierId::FASTEST)
             }
             _ => false,
@@ -156,19 +156,15 @@ impl Plan {
             }
         }
         self.calls.end(ticket);
-        let ReadCall {
-            version,
-            parts,
-            bases,
-        } = reading;
+        let version = reading.version;
         let is_consumed = ok && self.ledger().held(version).is_some();
         let ledger = self.ledger_mut();
         if !is_consumed {
-            ledger.read_all(version, &parts, false);
+            ledger.read_all(version, &reading.parts, false);
         }
-        ledger.release_bases(&bases);
+        ledger.release_bases(&reading.bases);
         match is_consumed {
-            true => self.consumed(version, &parts),
+            true => self.consumed(version, &reading.parts),
             false => self.keep_read(version),
         }
         Ok(())
@@ -188,14 +184,12 @@ impl Plan {
         self.ledger_mut().counts.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
         self.learn(version);
-        let ledger = self.ledger_mut();
-        let is_kept = ledger.after_restore == AfterRestore::Keep;
-        let tick = ledger.tick;
-        let sequence = ledger.hints.consume(version);
+        let sequence = self.ledger_mut().hints.consume(version);
         self.phase.follows_hints = sequence.is_some();
         self.phase.reads[0] += u64::from(sequence.is_some());
         let ledger = self.ledger_mut();
-        let followed = ledger.contest.followed();
+        let is_kept = ledger.after_restore == AfterRestore::Keep;
+        let (tick, followed) = (ledger.tick, ledger.contest.followed());
         let reuse = match sequence {
             None if is_kept => ledger.last_read.read(version, followed),
             _ => followed,

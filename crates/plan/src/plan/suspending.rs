@@ -43,14 +43,11 @@ impl Plan {
                 chain.try_fold(0.0, |_, version| Some(all.add(left(version)?)))
             };
             let left = left(version);
-            let ns = match (scope, &mut before) {
-                (Scope::Version, _) => alone(),
-                (Scope::History, Some(all)) => left.map(|left| all.add(left)),
-                (Scope::History, None) => None,
+            let ns = match scope {
+                Scope::Version => alone(),
+                Scope::History => before.as_mut().zip(left).map(|(all, left)| all.add(left)),
             };
-            if left.is_none() {
-                before = None;
-            }
+            before.take_if(|_| left.is_none());
             let ns = ns.map(|ns| ns.ceil() as u64);
             let is_held = self.ledger().held(version).is_some();
             let can_settle = is_held && self.ledger().can_settle(version);

@@ -5,6 +5,7 @@ use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
 use crate::ledger::{KeepReason, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
+use crate::space::Space;
 use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
 use smallvec::{SmallVec, smallvec};
@@ -65,11 +66,10 @@ impl Plan {
             return Some(Refusal::VersionUsed);
         }
         let count = if in_place { 1 } else { ledger.tiers.len() };
-        let tiers = ledger.tiers[..count].iter();
-        let largest = tiers.clone().map(|tier| tier.space.capacity()).max();
+        let mut spaces = ledger.tiers[..count].iter().map(|tier| &tier.space);
+        let largest = spaces.clone().map(Space::capacity).max();
         let largest = largest.unwrap_or(0);
-        let mut reserved = tiers.map(|tier| (tier.space.reserved(size), tier.space.capacity()));
-        let fits = reserved.any(|(reserved, capacity)| reserved <= capacity);
+        let fits = spaces.any(|space| space.reserved(size) <= space.capacity());
         (!fits).then_some(Refusal::TooLarge { largest })
     }
 
@@ -93,8 +93,7 @@ impl Plan {
     /// Returns the fastest tier that is large enough. Smaller ones are passed by, except in place.
     fn first_fitting(&self, blocked: &BlockedCheckpoint) -> Option<TierId> {
         let mut tiers = self.ledger().tiers.iter();
-        let fitting =
-            tiers.position(|tier| tier.space.reserved(blocked.size) <= tier.space.limit());
+        let fitting = tiers.position(|tier| tier.space.holds(blocked.size));
         let fitting = fitting.map(TierId);
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         fitting.filter(|&tier| !in_place || tier == TierId::FASTEST)
@@ -165,9 +164,8 @@ impl Plan {
         let tiers = own.map_or(0..0, |own| own.0..self.ledger().tiers.len());
         for tier in tiers.map(TierId) {
             let this = self.ledger().tier(tier);
-            let fits = this.space.reserved(blocked.size) <= this.space.limit();
             if !this.closed
-                && fits
+                && this.space.holds(blocked.size)
                 && !self.ledger().is_fed(tier, blocked.size)
                 && let Some(room) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
             {
@@ -180,9 +178,7 @@ impl Plan {
 
     /// Grants a caller its room: on `tier`, and on tiers above that have a share of it.
     fn grant(&mut self, blocked: BlockedCheckpoint, tier: TierId, room: &[(TierId, Range<u64>)]) {
-        let BlockedCheckpoint {
-            ticket, version, ..
-        } = blocked;
+        let (ticket, version) = (blocked.ticket, blocked.version);
         let mut pieces = self.calls.lists.pop().unwrap_or_default();
         let ledger = self.ledger_mut();
         ledger.grant(version, room);

@@ -110,8 +110,7 @@ impl Traffic {
     fn write_all_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) {
         let config = self.ledger.tier(to).config;
         while pressure.may_write_to(&config)
-            && self.depths[to.0].entering.has_room(&config)
-            && !self.ledger.tier(to).closed
+            && self.may_enter(to)
             && self.write_back(to, outlook, pressure)
         {}
     }

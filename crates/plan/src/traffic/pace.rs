@@ -104,12 +104,6 @@ pub(crate) struct RemainingTime {
     pub(crate) last_ns: f64,
 }
 
-impl RemainingTime {
-    pub(crate) fn is_nothing(self) -> bool {
-        self.each_ns + self.bytes_ns + self.last_ns <= 0.0
-    }
-}
-
 /// The time that several versions need, of which `depth` move at a time. Their bytes share the link and their own times
 /// overlap; after their turns, one follows the other. Bytes that move at the same time may arrive at the same time.
 #[derive(Debug, Clone)]
@@ -138,7 +132,7 @@ impl ParallelTime {
 
     /// Adds one version behind the others. Returns the time that all need then, in ns.
     pub(crate) fn add(&mut self, left: RemainingTime) -> f64 {
-        if !left.is_nothing() {
+        if left.each_ns + left.bytes_ns + left.last_ns > 0.0 {
             self.count += usize::from(left.each_ns > 0.0);
             self.longest_ns = self.longest_ns.max(left.each_ns);
             self.bytes_ns += left.bytes_ns;

@@ -33,46 +33,35 @@ impl Traffic {
             Some((start, from))
         };
         let parts: Option<Vec<_>> = starts.into_iter().map(part).collect();
-        let is_there = parts.is_some();
-        if let Some(parts) = parts {
-            self.launch(purpose, version, parts, to, runs);
-        }
-        Some(is_there)
+        let Some(parts) = parts else {
+            return Some(false);
+        };
+        self.launch(purpose, version, parts, to, runs);
+        Some(true)
     }
 
     /// Returns a short extent with those beside it that can move in one transfer with it, until they are as long as the least extent together: those
     /// behind it if a front moves first, else those before it. At most as many bytes as the part and a transfer may have.
-    fn with_neighbours(
-        &self,
-        purpose: Purpose,
-        Part {
-            id: (version, start),
-            end,
-            most,
-        }: Part,
-        Link { from, to }: Link,
-    ) -> Vec<u64> {
+    fn with_neighbours(&self, purpose: Purpose, part: Part, Link { from, to }: Link) -> Vec<u64> {
         let ledger = &self.ledger;
-        let (least, most) = (ledger.extents.least, most.min(ledger.part(from, to)));
+        let (version, start) = part.id;
+        let most = part.most.min(ledger.part(from, to));
         let comes_along = |extent: &Extent| {
-            let mut replicas = extent.replicas.iter();
-            let is_missing = match purpose {
-                Purpose::WriteBack => replicas.all(|replica| replica.tier < to),
-                Purpose::Prefetch => replicas.all(|replica| replica.tier >= from),
+            let id = (version, extent.start);
+            let is_there = match purpose {
+                Purpose::WriteBack => extent.has(|replica| replica.tier >= to),
+                Purpose::Prefetch => extent.has(|replica| replica.tier < from),
             };
-            let source = self.source(purpose, (version, extent.start), to);
-            is_missing && source == Some(from) && ledger.is_divisible((version, extent.start))
+            !is_there && self.source(purpose, id, to) == Some(from) && ledger.is_divisible(id)
         };
         let mut starts = vec![start];
-        let Some(record) = ledger.records.get(&version) else {
-            return starts;
-        };
-        let Some(mut at) = record.index_of(start) else {
+        let record = ledger.records.get(&version);
+        let Some((record, mut at)) = record.and_then(|r| Some((r, r.index_of(start)?))) else {
             return starts;
         };
         let mut bytes = record.extents[at].len;
-        while bytes < least {
-            at = match end {
+        while bytes < ledger.extents.least {
+            at = match part.end {
                 End::Front => at + 1,
                 End::Back => at.wrapping_sub(1),
             };

@@ -114,7 +114,8 @@ impl Traffic {
         first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }, outlook))
     }
 
-    fn may_enter(&self, to: TierId) -> bool {
+    /// Returns true if one more transfer into a tier from above may begin.
+    pub(super) fn may_enter(&self, to: TierId) -> bool {
         let this = self.ledger.tier(to);
         !this.closed && self.depths[to.0].entering.has_room(&this.config)
     }
@@ -142,11 +143,9 @@ impl Traffic {
     /// lowest memory that has it, if any does.
     pub(super) fn source_down(&self, extent: &Extent, to: TierId) -> Option<TierId> {
         let above = || extent.replicas.iter().rev().filter(|r| r.tier < to);
-        let is_memory = |replica: &&Replica| {
-            let config = &self.ledger.tier(replica.tier).config;
-            replica.is_sound() && !config.whole && !config.shared
-        };
-        let memory = || above().find(|r| self.suspension.is_some() && is_memory(r));
+        let is_memory = |tier| self.ledger.tier(tier).config.is_memory();
+        let is_sought = |r: &&Replica| r.is_sound() && is_memory(r.tier);
+        let memory = || above().find(|r| self.suspension.is_some() && is_sought(r));
         // A difference stays one on its way down.
         let source = first_sound(above().filter(|r| self.ledger.lies_encoded(r.tier)))
             .or_else(memory)
@@ -219,12 +218,10 @@ impl Traffic {
     fn way_to_feeder(&self, record: &Record, now_ns: u64) -> f64 {
         let ledger = &self.ledger;
         let last = ledger.last();
-        let Some(feeder) = last.0.checked_sub(1).map(TierId) else {
-            return 0.0;
-        };
         if !ledger.is_fed(last, record.size) {
             return 0.0;
         }
+        let feeder = TierId(last.0 - 1);
         let to_feeder = ledger.counts.hops.iter();
         let to_feeder = to_feeder.filter(|hop| hop.to == feeder && hop.from < feeder);
         let (ns, carried) = to_feeder.fold((0, 0_u64), |(ns, bytes), hop| {

@@ -319,16 +319,13 @@ impl Traffic {
 
     /// Starts to write back a part of an extent, or as much of it as one transfer takes.
     fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency, outlook: &Outlook) -> bool {
-        let to = link.to;
-        let is_last = to == self.ledger.last();
         let request = RoomRequest {
             urgency,
             position: self.ledger.position(part.id.0),
             // The lowest tier's room has no other use.
-            grain: if is_last {
-                self.ledger.unit
-            } else {
-                self.ledger.grain(part.id.0)
+            grain: match link.to == self.ledger.last() {
+                true => self.ledger.unit,
+                false => self.ledger.grain(part.id.0),
             },
             cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
@@ -350,11 +347,9 @@ impl Traffic {
                         && extent.is_at_rest()
                         && extent.replicas.last().is_some_and(|r| r.tier == from)
                 });
-                let this = self.ledger.tier(lower);
                 if is_dirty
                     && !self.has_to_pass(id.0, Link { from, to: lower })
-                    && self.depths[lower.0].entering.has_room(&this.config)
-                    && !this.closed
+                    && self.may_enter(lower)
                     && self.carry_down(
                         Part::all(id, End::Front),
                         Link { from, to: lower },
