@@ -248,6 +248,12 @@ impl Ledger {
         record.is_some_and(|record| record.discarded)
     }
 
+    /// Returns true if a restore waits for a version.
+    pub(crate) fn is_awaited(&self, version: Version) -> bool {
+        let record = self.records.get(&version);
+        record.is_some_and(|record| !record.waiting.is_empty())
+    }
+
     /// Returns the extents of a version; none if it is not there.
     pub(crate) fn extents(&self, version: Version) -> &[Extent] {
         let record = self.records.get(&version);

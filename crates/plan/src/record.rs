@@ -1,6 +1,6 @@
 //! The record of a version: its bytes, cut into extents, and the places of each extent.
 
-use crate::command::{Difference, Piece, Place};
+use crate::command::Difference;
 use crate::order::Key;
 use crate::reuse::{Reuse, UseSoFar};
 use crate::{Ticket, TierId, TransferId, Version};
@@ -164,19 +164,6 @@ impl Extent {
             WriteBack::Failed
         } else {
             WriteBack::Queued
-        }
-    }
-
-    /// Returns the run of the extent that `replica` holds.
-    pub(crate) fn piece(&self, replica: &Replica, reserved: u64) -> Piece {
-        Piece {
-            start: self.start,
-            place: Place {
-                tier: replica.tier,
-                offset: replica.offset,
-                size: replica.size,
-                reserved,
-            },
         }
     }
 

@@ -115,10 +115,8 @@ impl Sums {
 
     /// Returns true for an item that has a weight, if more than the total is kept.
     pub(crate) fn has(&self, number: u64) -> bool {
-        let node = self
-            .levels
-            .first()
-            .and_then(|nodes| nodes.get(&prefix(number, 0)));
+        let nodes = self.levels.first();
+        let node = nodes.and_then(|nodes| nodes.get(&prefix(number, 0)));
         node.is_some_and(|node| !node[digit(number, 0)].is_zero())
     }
 

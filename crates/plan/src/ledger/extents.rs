@@ -82,14 +82,6 @@ impl Ledger {
         (at < len).then_some(at)
     }
 
-    /// Returns the offset at which to cut so that the second part has at least `bytes`.
-    pub(crate) fn cut_off(&self, id: ExtentId, bytes: u64) -> Option<u64> {
-        let ExtentSize { least, .. } = self.extents;
-        let grain = self.grain(id.0);
-        let at = self.extent(id)?.len.checked_sub(bytes.max(least))? / grain * grain;
-        (at >= least).then_some(at)
-    }
-
     /// Joins an extent with the ones before and behind it if they lie side by side on all their tiers.
     pub(crate) fn merge(&mut self, (version, start): ExtentId) {
         let record = self.records.get(&version);

@@ -196,10 +196,9 @@ impl Outlook {
             }
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
-            let least = if in_parts {
-                ledger.extents.least
-            } else {
-                u64::MAX
+            let least = match in_parts {
+                true => ledger.extents.least,
+                false => u64::MAX,
             };
             if end != Point::LAST {
                 end.byte = end.byte / least * least;

@@ -341,7 +341,14 @@ impl Ledger {
 
     /// Returns the run that a replica holds.
     pub(crate) fn piece(&self, extent: &Extent, replica: &Replica) -> Piece {
-        let reserved = self.tier(replica.tier).space.reserved(replica.size);
-        extent.piece(replica, reserved)
+        Piece {
+            start: extent.start,
+            place: Place {
+                tier: replica.tier,
+                offset: replica.offset,
+                size: replica.size,
+                reserved: self.tier(replica.tier).space.reserved(replica.size),
+            },
+        }
     }
 }

@@ -207,7 +207,7 @@ impl Ledger {
             return self.evict_version(id.0, tier, cause);
         }
         if self.is_divisible(id)
-            && let Some(first) = self.cut_off(id, bytes)
+            && let Some(first) = self.cut_front(id, self.len(id).saturating_sub(bytes))
         {
             self.split(id, first);
             return self.evict((id.0, id.1 + first), tier, cause);

@@ -56,20 +56,16 @@ impl Plan {
         ledger.check_order()?;
         ledger.check_spaces()?;
         self.check_counters()?;
-        let restores_wait = ledger.records.values().any(|r| !r.waiting.is_empty());
-        let waits = self.calls.is_any_blocked() || self.calls.is_any_waiting() || restores_wait;
-        match waits && self.is_idle() && !self.waits_for_slots() {
+        // A restore may wait for the application itself, which is producing its version.
+        let is_slot = |record: &Record| record.produced && !record.is_taken_in;
+        let mut records = ledger.records.values();
+        let waits = self.calls.is_any_blocked()
+            || self.calls.is_any_waiting()
+            || records.any(|record| !record.waiting.is_empty() && !is_slot(record));
+        match waits && self.is_idle() {
             true => Err(Violation::Deadlock),
             false => Ok(()),
         }
-    }
-
-    /// Returns true if restores wait for the application itself, which is producing their versions.
-    fn waits_for_slots(&self) -> bool {
-        let others = self.calls.is_any_blocked() || self.calls.is_any_waiting();
-        let records = self.ledger().records.values();
-        let mut waited = records.filter(|record| !record.waiting.is_empty());
-        !others && waited.all(|record| record.produced && !record.is_taken_in)
     }
 
     fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {

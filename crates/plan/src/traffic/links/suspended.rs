@@ -59,10 +59,7 @@ impl Traffic {
                         || (flight.to.0 + 1 == last.0 && self.ledger.is_fed(last, flight.bytes));
                     goes_there && self.is_wanted(suspension, flight.version)
                 }
-                Purpose::Prefetch => {
-                    let record = self.ledger.records.get(&flight.version);
-                    record.is_some_and(|record| !record.waiting.is_empty())
-                }
+                Purpose::Prefetch => self.ledger.is_awaited(flight.version),
             };
             !is_needed && !self.has_arrived(**id)
         });
@@ -186,10 +183,9 @@ impl Traffic {
                 Some(replica) => under_way.extend(replica.arriving),
                 None => {
                     bytes = bytes.saturating_add(ledger.expected_on(version, last, extent.len));
-                    transfers += match ledger.tier(last).config.whole {
-                        true => 0,
-                        false => extent.len.div_ceil(ledger.part(last, last)),
-                    };
+                    if !ledger.tier(last).config.whole {
+                        transfers += extent.len.div_ceil(ledger.part(last, last));
+                    }
                 }
             }
         }

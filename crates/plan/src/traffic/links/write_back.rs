@@ -162,15 +162,11 @@ impl Traffic {
     /// Returns true if bytes that are read before `position`, or that a restore waits for, come up out of `tier` or through it.
     fn rises_first(&self, tier: TierId, position: Position) -> bool {
         let ledger = &self.ledger;
-        let is_awaited = |version| {
-            let record = ledger.records.get(&version);
-            record.is_some_and(|record| !record.waiting.is_empty())
-        };
         self.flights.values().any(|flight| {
             flight.purpose == Purpose::Prefetch
                 && flight.to < tier
                 && self.passes(flight.from(), tier)
-                && (ledger.position(flight.version) < position || is_awaited(flight.version))
+                && (ledger.position(flight.version) < position || ledger.is_awaited(flight.version))
         })
     }
 
