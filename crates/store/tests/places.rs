@@ -5,10 +5,12 @@
 
 mod histories;
 
-use histories::{save, try_to_save, version_of};
+use histories::{path_of, save, try_to_save, version_of};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tierflow_store::{Collective, Error, Options, Repository};
+use tierflow_store::{Collective, Error, Faults, Options, Repository};
 
 #[test]
 fn removing_the_lock_lets_no_other_process_in() {
@@ -82,6 +84,58 @@ fn what_another_wrote_under_the_name_is_not_written_over() {
     version_of(&repository, 2, 2_000_000);
     let aside = home.path().join("rank-0/v00000000000000000002.damaged");
     assert_eq!(fs::read(aside).unwrap(), b"theirs");
+}
+
+#[test]
+fn a_damaged_file_that_cannot_be_put_aside_stays() {
+    let home = tempfile::tempdir().unwrap();
+    drop(Repository::open(home.path(), Options::default()).unwrap());
+    let (file, aside) = (
+        path_of(home.path(), 2),
+        "rank-0/v00000000000000000002.damaged",
+    );
+    fs::write(&file, b"theirs").unwrap();
+    let faults = Arc::<Faults>::default();
+    let open = || Repository::open(home.path(), Options::default()).unwrap();
+    let repository = faults.during(open);
+    faults.renames_fail.store(true, Relaxed);
+    let error = try_to_save(&repository, 2, 2_000_000).unwrap_err();
+    assert!(matches!(error, Error::File { .. }), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), b"theirs");
+    faults.renames_fail.store(false, Relaxed);
+    save(&repository, 2, 2_000_000);
+    version_of(&repository, 2, 2_000_000);
+    assert_eq!(fs::read(home.path().join(aside)).unwrap(), b"theirs");
+    drop(repository);
+    // One is kept of each version.
+    fs::write(&file, b"later").unwrap();
+    save(&open(), 2, 2_000_000);
+    version_of(&open(), 2, 2_000_000);
+    assert_eq!(fs::read(home.path().join(aside)).unwrap(), b"theirs");
+}
+
+#[test]
+fn a_save_that_lost_its_file_leaves_what_another_wrote() {
+    let home = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let open = || Repository::open(home.path(), Options::default()).unwrap();
+    let repository = faults.during(open);
+    let file = path_of(home.path(), 2);
+    faults.hold(Some(home.path()));
+    std::thread::scope(|scope| {
+        let saving = scope.spawn(|| try_to_save(&repository, 2, 2_000_000));
+        while faults.held_back.load(Relaxed) == 0 {
+            assert!(!saving.is_finished());
+            std::thread::yield_now();
+        }
+        // As a second writer that believes to be the only one.
+        fs::remove_file(file.with_extension("tmp")).unwrap();
+        fs::write(&file, b"theirs").unwrap();
+        faults.hold(None);
+        let error = saving.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::File { .. }), "{error}");
+    });
+    assert_eq!(fs::read(&file).unwrap(), b"theirs");
 }
 
 #[test]

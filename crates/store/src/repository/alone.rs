@@ -25,16 +25,17 @@ pub(crate) enum ReplacedFile {
 /// Gives a piece its name. Nothing that is not understood is removed, and nothing else than was known is written over.
 fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFile) -> Result<()> {
     let published = name.published();
-    if old == ReplacedFile::Unknown && !directory.rename(&published, &name.aside()) {
-        // Another file was put aside before: one is kept of each version.
-        directory.remove(&published)?;
+    if old == ReplacedFile::Unknown {
+        directory.put_aside(&published, &name.aside())?;
     }
     if old == ReplacedFile::Known {
         return directory.publish_over(unpublished, &published);
     }
+    let stamp = |name: &str| directory.stamp(name).ok().flatten();
+    let own = stamp(unpublished);
     directory.publish(unpublished, &published).inspect_err(|_| {
-        // The piece has its name and may not last, so it goes: its save failed.
-        if matches!(directory.stamp(unpublished), Ok(None)) {
+        // The piece has its name and may not last, so it goes: its save failed. A file that another process wrote stays.
+        if own.is_some() && stamp(&published) == own {
             let _already_failed = directory.remove(&published);
         }
     })

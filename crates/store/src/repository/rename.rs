@@ -11,8 +11,23 @@ use std::os::fd::OwnedFd;
 impl Directory {
     /// Gives a file another name that none has, for now. Says whether it has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
-        let renamed = self.faults.change();
-        renamed.and_then(|()| self.rename_to_free(from, to)).is_ok()
+        self.try_rename(from, to).is_ok()
+    }
+
+    fn try_rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        let renamed = self.faults.rename();
+        renamed.and_then(|()| self.rename_to_free(from, to))
+    }
+
+    /// Gives a file that is not understood the name `aside`. One is kept: a file that has the name stays, and this one goes. After any
+    /// other failure it stays where it is.
+    pub(crate) fn put_aside(&self, name: &str, aside: &str) -> Result<()> {
+        match self.try_rename(name, aside) {
+            // Without the file, its name is free as well.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::EXIST) => self.remove(name),
+            Err(source) => Err(self.failed("putting aside", name, source)),
+        }
     }
 
     /// Renames without replacing. Where the file system cannot do both in one step, another process could take the name between the look
