@@ -64,6 +64,8 @@ pub struct Faults {
     pub changes: AtomicU64,
     /// The files that were [held back](Self::hold) so far.
     pub held_back: AtomicU64,
+    /// The file system knows no renaming with flags, as NFS.
+    pub(crate) renames_are_plain: AtomicBool,
     calls: AtomicU64,
     held: Mutex<Option<PathBuf>>,
     unmarked: Mutex<Option<PathBuf>>,
@@ -262,6 +264,14 @@ impl Faults {
             return Err(Errno::IO);
         }
         Ok(())
+    }
+
+    /// Fails a renaming that has flags, or lets it pass.
+    pub(crate) fn rename_with_flags(&self) -> std::result::Result<(), Errno> {
+        match self.renames_are_plain.load(Ordering::Relaxed) {
+            true => Err(Errno::INVAL),
+            false => Ok(()),
+        }
     }
 
     fn strikes(&self) -> bool {

@@ -63,6 +63,10 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn rename_with_flags(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
     pub(crate) fn write(
         &self,
         _: u64,

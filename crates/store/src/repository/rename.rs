@@ -34,13 +34,16 @@ impl Directory {
     /// and the rename: the lock of the rank keeps others away.
     fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
         let (old, new) = (&*self.descriptor, &*self.descriptor);
-        match fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
+        let rename = || fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE);
+        match self.faults.rename_with_flags().and_then(|()| rename()) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return renamed,
         }
         // A second name is never given to two files.
         match fs::linkat(old, from, new, to, AtFlags::empty()) {
-            Ok(()) => fs::unlinkat(old, from, AtFlags::empty()),
+            Ok(()) => self.end_link(from, to),
+            // An earlier try came so far, or its answer was lost.
+            Err(Errno::EXIST) if self.are_one_file(from, to) => self.end_link(from, to),
             Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
                 match fs::statat(new, to, AtFlags::SYMLINK_NOFOLLOW) {
                     Err(Errno::NOENT) => fs::renameat(old, from, new, to),
@@ -50,6 +53,34 @@ impl Directory {
             }
             Err(source) => Err(source),
         }
+    }
+
+    /// Takes the old name away from a file that has the new one as well. If that fails and the file still has both, the new name goes
+    /// again. If that fails, too, the next try ends the renaming.
+    fn end_link(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        match self.unlink(from) {
+            // The answer to a removal that was sent again says so.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            // The last name of a file is not removed.
+            Err(source) if self.are_one_file(from, to) => {
+                let _ended_by_the_next_try = self.unlink(to);
+                Err(source)
+            }
+            Err(source) => Err(source),
+        }
+    }
+
+    /// Returns true if two names are those of one file.
+    fn are_one_file(&self, one: &str, other: &str) -> bool {
+        let stat = |name: &str| fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        let identity = |name: &str| stat(name).map(|stat| (stat.st_dev, stat.st_ino));
+        matches!((identity(one), identity(other)), (Ok(a), Ok(b)) if a == b && one != other)
+    }
+
+    fn unlink(&self, name: &str) -> rustix::io::Result<()> {
+        let unlink = || fs::unlinkat(&*self.descriptor, name, AtFlags::empty());
+        let kept = self.faults.keep(&self.path, name);
+        kept.and_then(|()| unlink())
     }
 
     /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
@@ -70,7 +101,10 @@ impl Directory {
     /// says that it is the new one's: so it may be where the file system cannot let two files exchange their names.
     pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
         let (old, new) = (&*self.descriptor, &*self.descriptor);
-        let exchange = || fs::renameat_with(old, from, new, to, RenameFlags::EXCHANGE);
+        let exchange = || {
+            self.faults.rename_with_flags()?;
+            fs::renameat_with(old, from, new, to, RenameFlags::EXCHANGE)
+        };
         let replace = || match exchange() {
             Err(Errno::NOENT) => self.rename_to_free(from, to).map(|()| None),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
@@ -179,5 +213,58 @@ mod tests {
         }
         directory.replace("note", &[3; 100]).unwrap();
         assert_eq!(std::fs::read(home.path().join("note")).unwrap(), [3; 100]);
+    }
+
+    /// Opens a directory on a file system as NFS, which holds a file "old" of one byte.
+    fn without_flags(home: &std::path::Path) -> (Directory, Arc<Faults>) {
+        let faults = Arc::<Faults>::default();
+        faults.renames_are_plain.store(true, Ordering::Relaxed);
+        let directory = Directory::open(home, true, Arc::clone(&faults)).unwrap();
+        std::fs::write(home.join("old"), [1]).unwrap();
+        (directory, faults)
+    }
+
+    fn names(directory: &Directory) -> Vec<String> {
+        let mut names = directory.names().unwrap();
+        names.retain(|name| !name.starts_with('.'));
+        names
+    }
+
+    #[test]
+    fn a_file_that_keeps_its_old_name_gets_no_second_one() {
+        let home = tempfile::tempdir().unwrap();
+        let (directory, faults) = without_flags(home.path());
+        faults.keep_file(Some(&directory.path().join("old")));
+        let published = directory.publish("old", "new");
+        assert!(
+            matches!(published, Err(Error::File { .. })),
+            "{published:?}"
+        );
+        assert_eq!(names(&directory), ["old"]);
+        faults.keep_file(None);
+        directory.publish("old", "new").unwrap();
+        assert_eq!(names(&directory), ["new"]);
+        assert_eq!(std::fs::read(home.path().join("new")).unwrap(), [1]);
+        // Another file of the new name stays.
+        std::fs::write(home.path().join("old"), [2]).unwrap();
+        let published = directory.publish("old", "new");
+        assert!(
+            matches!(published, Err(Error::Refused { .. })),
+            "{published:?}"
+        );
+        assert_eq!(names(&directory), ["new", "old"]);
+        assert_eq!(std::fs::read(home.path().join("new")).unwrap(), [1]);
+    }
+
+    /// An answer that was lost leaves the two names, or a process that was killed between the two steps.
+    #[test]
+    fn a_rename_that_was_half_done_is_ended_by_the_next_try() {
+        let home = tempfile::tempdir().unwrap();
+        let (directory, _faults) = without_flags(home.path());
+        let path = |name: &str| home.path().join(name);
+        std::fs::hard_link(path("old"), path("new")).unwrap();
+        directory.publish("old", "new").unwrap();
+        assert_eq!(names(&directory), ["new"]);
+        assert_eq!(std::fs::read(path("new")).unwrap(), [1]);
     }
 }
