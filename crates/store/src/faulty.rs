@@ -64,6 +64,8 @@ pub struct Faults {
     pub changes: AtomicU64,
     /// The files that were [held back](Self::hold) so far.
     pub held_back: AtomicU64,
+    /// A directory that is read does not show its notes.
+    pub(crate) lists_lack_notes: AtomicBool,
     /// The file system knows no renaming with flags, as NFS.
     pub(crate) renames_are_plain: AtomicBool,
     calls: AtomicU64,
@@ -264,6 +266,11 @@ impl Faults {
             return Err(Errno::IO);
         }
         Ok(())
+    }
+
+    /// Returns true if a name is shown by a directory that is read.
+    pub(crate) fn shows(&self, name: &str) -> bool {
+        !(self.lists_lack_notes.load(Ordering::Relaxed) && name.ends_with(".note"))
     }
 
     /// Fails a renaming that has flags, or lets it pass.

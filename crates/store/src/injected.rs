@@ -63,6 +63,10 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn shows(&self, _: &str) -> bool {
+        true
+    }
+
     pub(crate) fn rename_with_flags(&self) -> rustix::io::Result<()> {
         Ok(())
     }

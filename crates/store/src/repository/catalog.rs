@@ -185,7 +185,7 @@ impl Catalog {
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
         let truncations: BTreeSet<Truncation> = names_of.collect();
         let directory = self.directory()?.clone();
-        let noted = self.superseded.refresh(&directory, &names)?;
+        let noted = self.superseded.refresh(&directory)?;
         let is_truncated = truncations != self.truncations;
         self.truncations = truncations;
         self.aside = names

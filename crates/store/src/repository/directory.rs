@@ -160,7 +160,9 @@ impl Directory {
             let mut names = Vec::new();
             for entry in Dir::read_from(&*self.descriptor)? {
                 // A name that is not UTF-8 is none of ours.
-                if let Ok(name) = entry?.file_name().to_str() {
+                if let Ok(name) = entry?.file_name().to_str()
+                    && self.faults.shows(name)
+                {
                     names.push(name.to_owned());
                 }
             }

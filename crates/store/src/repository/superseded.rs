@@ -87,18 +87,9 @@ impl Superseded {
     ///
     /// # Errors
     /// When the note cannot be read: which copies count is not known then.
-    pub(super) fn refresh(
-        &mut self,
-        directory: &Directory,
-        names: &[String],
-    ) -> Result<RefreshResult> {
-        let is_there = names
-            .binary_search_by(|name| name.as_str().cmp(NOTE))
-            .is_ok();
-        let stamp = match is_there {
-            true => directory.stamp(NOTE)?,
-            false => None,
-        };
+    pub(super) fn refresh(&mut self, directory: &Directory) -> Result<RefreshResult> {
+        // A list of the directory may lack the note, as while it is replaced on NFS: its name is asked for.
+        let stamp = directory.stamp(NOTE)?;
         if stamp == self.stamp {
             return Ok(RefreshResult::Same);
         }
@@ -212,5 +203,53 @@ impl Repository {
             &|_| true,
         )?;
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use crate::{Faults, Options, Region, Repository, Snapshot};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    fn numbers(repository: &Repository) -> Vec<u64> {
+        let versions = repository.versions().unwrap();
+        versions.into_iter().map(|info| info.version).collect()
+    }
+
+    fn supersede(repository: &Repository, version: u64) {
+        let pieces = repository.own_pieces().unwrap().into_iter();
+        let found = pieces.filter(|piece| piece.version == version);
+        let found: Vec<_> = found.map(|piece| (version, piece.identity)).collect();
+        repository.supersede(&found).unwrap();
+    }
+
+    #[test]
+    fn copies_that_were_noted_do_not_count_while_lists_lack_the_note() {
+        let home = tempfile::tempdir().unwrap();
+        let faults = Arc::<Faults>::default();
+        let open = || Repository::open(home.path(), Options::default()).unwrap();
+        let writer = faults.during(open);
+        let regions = [Region::new("state", &[7; 100])];
+        for version in 1..5 {
+            writer.save(&Snapshot::new(version, &regions)).unwrap();
+        }
+        supersede(&writer, 1);
+        faults.lists_lack_notes.store(true, Ordering::Relaxed);
+        assert_eq!(numbers(&writer), [2, 3, 4]);
+        supersede(&writer, 2);
+        assert_eq!(numbers(&writer), [3, 4]);
+        drop(writer);
+        let writer = faults.during(open);
+        assert_eq!(numbers(&writer), [3, 4]);
+        supersede(&writer, 3);
+        faults.lists_lack_notes.store(false, Ordering::Relaxed);
+        drop(writer);
+        assert_eq!(numbers(&open()), [4]);
+        // A note that is gone says nothing any more.
+        std::fs::remove_file(home.path().join("rank-0/superseded.note")).unwrap();
+        assert_eq!(numbers(&open()), [1, 2, 3, 4]);
     }
 }
