@@ -1,9 +1,14 @@
 //! The application's side: finding or starting the agent, and external storage by way of it.
 
+mod opened;
+#[cfg(test)]
+mod tests;
+
 use crate::ends::{Ends, PieceKey, Unnoted};
 use crate::home::Home;
 use crate::protocol::{Failure, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
+use opened::Opened;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt;
@@ -161,9 +166,9 @@ pub struct AgentVault {
     /// Idle connections on the route.
     clients: Mutex<Vec<Client>>,
     /// To look at external storage.
-    reader: Mutex<Option<Arc<Repository>>>,
+    reader: Opened<Repository>,
     /// To write there, without an agent.
-    writer: Mutex<Option<Arc<Ends>>>,
+    writer: Opened<Ends>,
 }
 
 /// A connection to external storage by an agent, to be opened: its directories, and the rank that uses it.
@@ -230,8 +235,8 @@ impl AgentConnection {
             route,
             options: Options::default().rank(self.rank, self.ranks),
             clients: Mutex::default(),
-            reader: Mutex::default(),
-            writer: Mutex::default(),
+            reader: Opened::default(),
+            writer: Opened::default(),
         };
         match vault.client() {
             Ok(client) => vault.clients.lock().push(client),
@@ -284,7 +289,7 @@ impl AgentVault {
 
     /// Asks the agent. `None` if there is none, also after a second try: it may have ended since it was asked last.
     fn ask(&self, request: &Request) -> Option<Reply> {
-        if self.writer().is_some() {
+        if self.writer.wait().is_some() {
             return None;
         }
         for _ in 0..2 {
@@ -317,14 +322,14 @@ impl AgentVault {
             )),
             None => {
                 let open = || Ends::open(&self.route, self.options.clone(), Unnoted::default());
-                myself(&*opened(&self.writer, open)?)
+                myself(&*self.writer.get_or_open(open)?)
             }
         }
     }
 
-    /// Both ends, once this process writes itself. The lock is held while they are opened, and not while they are used: storage may hang.
+    /// Both ends, once this process writes itself.
     fn writer(&self) -> Option<Arc<Ends>> {
-        self.writer.lock().clone()
+        self.writer.get()
     }
 
     /// External storage; `None` where nothing was brought yet.
@@ -344,22 +349,9 @@ impl AgentVault {
             return Ok(Arc::clone(&writer.external));
         }
         let external = Path::new(&self.route.external);
-        opened(&self.reader, || {
-            Repository::read_only(external, self.options.clone())
-        })
+        let open = || Repository::read_only(external, self.options.clone());
+        self.reader.get_or_open(open)
     }
-}
-
-/// Returns what is open in a place, and opens it where nothing is.
-fn opened<T>(
-    place: &Mutex<Option<Arc<T>>>,
-    open: impl FnOnce() -> tierflow_store::Result<T>,
-) -> tierflow_store::Result<Arc<T>> {
-    let mut place = place.lock();
-    if let Some(open) = &*place {
-        return Ok(Arc::clone(open));
-    }
-    Ok(Arc::clone(place.insert(Arc::new(open()?))))
 }
 
 impl Vault for AgentVault {
@@ -461,36 +453,5 @@ impl Collective for AgentVault {
         // Another rank may have made it; if it cannot be made, opening it fails and says why.
         let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
         Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::Ordering;
-    use tierflow_store::{Faults, Region};
-
-    #[test]
-    fn a_version_whose_saving_hangs_holds_up_no_other_call() {
-        let home = tempfile::tempdir().unwrap();
-        let path = |name: &str| home.path().join(name);
-        let connection = AgentConnection::new(home.path(), path("near"), path("far"));
-        let faults = Arc::<Faults>::default();
-        let vault = faults.during(|| connection.open()).unwrap();
-        // The vault writes there itself from then on.
-        vault.remove(&BTreeSet::from([1])).unwrap();
-        faults.sync_hangs.store(true, Ordering::Relaxed);
-        let bytes = vec![7; 2 << 20];
-        let regions = [Region::new("state", &bytes)];
-        let (is_saving, is_free) = std::thread::scope(|scope| {
-            let saving = scope.spawn(|| vault.save(&Snapshot::new(2, &regions), &|| Ok(())));
-            let hangs = || faults.sync_waits.load(Ordering::Relaxed) || saving.is_finished();
-            crate::flow::tests::until(hangs);
-            let found = (!saving.is_finished(), vault.writer.try_lock().is_some());
-            faults.sync_hangs.store(false, Ordering::Relaxed);
-            saving.join().unwrap().unwrap();
-            found
-        });
-        assert!(is_saving && is_free);
     }
 }
