@@ -3,6 +3,7 @@
 mod opened;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use crate::ends::{Ends, PieceKey, Unnoted};
 use crate::home::Home;
@@ -21,8 +22,9 @@ use tierflow_store::{
     Collective, Damage, Identity, Mark, Options, Piece, PieceInfo, Ready, Repository, Snapshot,
     Vault, VersionInfo,
 };
+use word::Word;
 
-/// An agent that works says so at least once a second: silence for so long is a broken connection.
+/// An agent that works says so at least once a second: no whole message for so long is a broken connection.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Time that a started agent may take until it answers.
 const STARTING: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ const VERSIONS_AT_ONCE: usize = 10_000;
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+    /// How long it waits for a word.
+    silence: Duration,
 }
 
 impl Client {
@@ -43,11 +47,10 @@ impl Client {
     /// [`Error::Protocol`] if it speaks another version of the protocol.
     pub fn connect(scratch: &Path) -> Result<Self> {
         let stream = Home::open(scratch, false)?.connect()?;
-        stream
-            .set_read_timeout(Some(SILENCE))
-            .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
-            .map_err(Error::Connection)?;
-        let mut client = Self { stream };
+        let mut client = Self {
+            stream,
+            silence: SILENCE,
+        };
         match client.ask(&Request::Hello { protocol: PROTOCOL })? {
             Reply::Hello { protocol: PROTOCOL } => Ok(client),
             _ => Err(Error::Protocol("it answers with another version")),
@@ -144,9 +147,10 @@ impl Client {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply> {
-        send(&mut self.stream, request)?;
+        let word = |stream| Word::new(stream, self.silence);
+        send(&mut word(&self.stream), request)?;
         loop {
-            match receive(&mut self.stream)? {
+            match receive(&mut word(&self.stream))? {
                 Some(Reply::Working) => {}
                 Some(reply) => return Ok(reply),
                 None => return Err(Error::Connection(std::io::ErrorKind::UnexpectedEof.into())),

@@ -63,3 +63,28 @@ fn external_storage_that_is_slow_to_open_holds_up_no_other_call() {
     });
     assert!(is_free);
 }
+
+/// Bytes that come one by one do not begin the client's time anew, nor do signals, which end a wait as they do.
+#[test]
+fn an_answer_that_does_not_come_as_a_whole_breaks_the_connection() {
+    let (stream, mut agent) = UnixStream::pair().unwrap();
+    let silence = Duration::from_millis(300);
+    let mut client = Client { stream, silence };
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The head of a frame of 256 bytes, and those.
+            let head = [0, 1, 0, 0];
+            for byte in head.into_iter().chain([b' '; 256]) {
+                if std::io::Write::write_all(&mut agent, &[byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let status = client.status();
+        assert!(matches!(status, Err(Error::Connection(_))), "{status:?}");
+        assert!(begun.elapsed() < Duration::from_secs(3));
+        drop(client);
+    });
+}
