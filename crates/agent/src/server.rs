@@ -181,12 +181,12 @@ impl Server {
         let idle = self.settings.idle.filter(|_| !is_used);
         let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
         // Versions that cannot be brought now are noted, and resumed by the next agent.
-        let is_stopped = shared.stopping
-            && shared.flows.values().all(|flow| {
-                let state = flow.state.lock();
-                let is_idle = state.is_idle() && state.scan_at > now;
-                is_idle || state.is_stuck(now)
-            });
+        let mut is_stopped = shared.stopping;
+        if shared.stopping {
+            for flow in shared.flows.values() {
+                is_stopped &= flow.state.lock().may_end(now);
+            }
+        }
         is_idle || is_stopped || !self.home.is_there()
     }
 
@@ -249,6 +249,11 @@ impl Server {
     fn next(&self, shared: &mut ServerState) -> Option<Task> {
         let now = Instant::now();
         let count = shared.flows.len();
+        // An agent that was told to end scans each route once, unless a client leaves it or the scan fails.
+        let pause = match shared.stopping {
+            true => LONGEST,
+            false => SCAN_INTERVAL,
+        };
         for step in 0..count {
             let at = (shared.turn + step) % count;
             let Some(flow) = shared.flows.values().nth(at) else {
@@ -257,7 +262,7 @@ impl Server {
             let mut state = flow.state.lock();
             let task = if state.is_to_scan(now) {
                 state.scanning = Some(now + self.settings.patience);
-                state.scan_at = now + SCAN_INTERVAL;
+                state.scan_at = now + pause;
                 Task::Scan(Arc::clone(flow))
             } else if let Some(version) = state.next(now, self.settings.patience) {
                 Task::Bring(Arc::clone(flow), version)
@@ -272,10 +277,12 @@ impl Server {
     }
 
     /// Accepts no more routes, and scans for what is left now. What failed before is tried once more; what fails from now on is the next
-    /// agent's.
+    /// agent's. Whoever says so again changes nothing.
     fn stop(&self) {
         let mut shared = self.shared.lock();
-        shared.stopping = true;
+        if std::mem::replace(&mut shared.stopping, true) {
+            return;
+        }
         for flow in shared.flows.values() {
             flow.state.lock().end_pause();
         }
@@ -333,6 +340,58 @@ mod tests {
         faults.reads_hang.store(false, Ordering::Relaxed);
         server.stop();
         agent.join().unwrap();
+    }
+
+    /// Has one route scanned. Returns it.
+    fn scan_next(server: &Server) -> Arc<Flow> {
+        let task = server.next(&mut server.shared.lock());
+        let Some(Task::Scan(flow)) = task else {
+            panic!("nothing is to be scanned");
+        };
+        flow.scan();
+        flow
+    }
+
+    /// The clock says how long a scan took.
+    #[test]
+    fn scans_that_take_long_do_not_keep_an_agent_that_was_told_to_end() {
+        let home = tempfile::tempdir().unwrap();
+        let opened = Home::open(home.path(), true).unwrap();
+        let (server, _wakes) = Server::new(opened, Settings::default()).unwrap();
+        let routes = [with_version(), with_version()];
+        let faults = Arc::<Faults>::default();
+        for (_, flow) in &routes {
+            fail(flow, &faults);
+            flow.state.lock().clients = 1;
+            let mut shared = server.shared.lock();
+            shared.flows.insert(flow.route.clone(), Arc::clone(flow));
+        }
+        let is_over = |later: Duration| {
+            let mut shared = server.shared.lock();
+            server.is_over(&mut shared, Instant::now() + later)
+        };
+        let minute = Duration::from_secs(60);
+        server.stop();
+        let first = scan_next(&server);
+        assert_eq!(next_of(&first), Some(1));
+        first.bring(1);
+        assert!(!is_over(minute), "one is not scanned");
+        // Its external storage fails, and again and again when the route has paused.
+        let second = scan_next(&server);
+        assert_eq!(next_of(&second), Some(1));
+        faults.writes_fail.store(true, Ordering::Relaxed);
+        assert_eq!(second.bring(1), None);
+        assert!(is_over(Duration::ZERO));
+        assert!(is_over(minute));
+        // Whoever says so again begins nothing anew.
+        server.stop();
+        assert!(is_over(minute));
+    }
+
+    /// The next version of a route.
+    fn next_of(flow: &Flow) -> Option<u64> {
+        let mut state = flow.state.lock();
+        state.next(Instant::now(), Duration::from_secs(600))
     }
 
     /// External storage is full until a version that the engine gave up is removed there.

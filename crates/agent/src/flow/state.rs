@@ -76,6 +76,8 @@ pub(crate) struct State {
     pub(super) back_off: BackOff,
     /// Why the last try failed.
     failure: Option<String>,
+    /// Nothing could be brought when the agent was told to end: what is left is the next agent's.
+    gave_up: bool,
     pub(crate) brought: u64,
 }
 
@@ -99,6 +101,7 @@ impl State {
             outcomes: BTreeMap::new(),
             back_off: BackOff::default(),
             failure: None,
+            gave_up: false,
             brought: 0,
         }
     }
@@ -108,6 +111,7 @@ impl State {
         self.brought += 1;
         self.just_brought.insert(version);
         (self.failure, self.back_off) = (None, BackOff::default());
+        self.gave_up = false;
         if self.unreadable.remove(&version).is_some() {
             self.rereading = BackOff::default();
         }
@@ -138,6 +142,7 @@ impl State {
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
+        self.gave_up = false;
         self.settled.retain(|piece| piece.version != version);
         // The copy of a piece that is removed meanwhile is no copy of this one.
         if !self.running.contains_key(&version) || self.overtaken.contains(&version) {
@@ -253,8 +258,19 @@ impl State {
     /// holds up no other.
     pub(crate) fn is_stuck(&self, now: Instant) -> bool {
         let hangs = !self.hanging.is_empty() || self.scans_late(now);
-        let goes_on = self.running.len() > self.hanging.len();
-        !goes_on && (hangs || !self.back_off.is_over(now))
+        !self.goes_on() && (hangs || !self.back_off.is_over(now))
+    }
+
+    fn goes_on(&self) -> bool {
+        self.running.len() > self.hanging.len()
+    }
+
+    /// Returns true if an agent that was told to end does not wait for the route: nothing is left, or nothing could be brought once. A scan
+    /// that begins after such a failure is not waited for, however long it takes.
+    pub(crate) fn may_end(&mut self, now: Instant) -> bool {
+        self.gave_up |= self.is_stuck(now);
+        let is_idle = self.is_idle() && self.scan_at > now;
+        is_idle || (self.gave_up && !self.goes_on())
     }
 
     /// A scan found the node as it should be.
