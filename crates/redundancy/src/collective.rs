@@ -1,18 +1,70 @@
 //! Collective calls of all ranks of a group over a transport.
 
-use crate::Transport;
 use crate::wire::{Reader, Wire, Writer};
+use crate::{Error as MessageError, Transport};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_store::{Collective, Error, Result};
 
 /// A [`Collective`] over a [`Transport`]: every rank sends its bytes to rank 0, which sends all of them to every rank. If
 /// some rank is absent, rank 0 names it to those that came.
+///
+/// Rank 0 begins each meeting with a number, which all messages of the meeting have. So whatever an earlier meeting over the same
+/// transport left is known, and a rank that has heard of the beginning knows that rank 0 is there, however late it came.
 #[derive(Debug)]
 pub struct TransportCollective {
     transport: Arc<dyn Transport>,
     rank: u32,
     ranks: u32,
+}
+
+/// The number of the next meeting that this process begins as rank 0, over whatever transport.
+static NEXT_ROUND: AtomicU64 = AtomicU64::new(1);
+
+/// The kind of a message of a meeting. No other message begins with such a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Rank 0 is there.
+    Begin = 0x7f3a_91c5_0e64_d201,
+    /// A rank gives its bytes.
+    Given = 0x7f3a_91c5_0e64_d202,
+    /// Rank 0 gives the bytes of all, or names those that are absent.
+    Answer = 0x7f3a_91c5_0e64_d203,
+}
+
+/// A message of a meeting.
+#[derive(Debug)]
+struct Message {
+    kind: Kind,
+    round: u64,
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        (self.kind as u64).put(&mut to);
+        self.round.put(&mut to);
+        to.0.extend(&self.bytes);
+        to.0
+    }
+
+    /// Decodes a message of rank `from`.
+    fn decode(message: &[u8], from: u32) -> crate::Result<Self> {
+        let mut rest = Reader(message);
+        let (word, round) = (u64::take(&mut rest), u64::take(&mut rest));
+        let mut kinds = [Kind::Begin, Kind::Given, Kind::Answer].into_iter();
+        let kind = kinds.find(|kind| word == Some(*kind as u64));
+        match (kind, round) {
+            (Some(kind), Some(round)) => Ok(Self {
+                kind,
+                round,
+                bytes: rest.0.to_vec(),
+            }),
+            _ => Err(MessageError::Message { rank: from }),
+        }
+    }
 }
 
 impl TransportCollective {
@@ -28,23 +80,76 @@ impl TransportCollective {
 
     /// Returns rank 0's answer: the ranks that are absent, and if none is, what each gave.
     fn answer(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
-        let transport = &self.transport;
-        if self.rank > 0 {
-            transport.send(0, mine, patience)?;
-            // Rank 0 names an absent rank when its own patience is over, and may have come a little later.
-            let answer = transport.receive(0, patience.saturating_add(patience / 4))?;
-            return transport.flush(patience).map(|()| answer);
+        match self.rank {
+            0 => self.lead(mine, patience),
+            _ => self.follow(mine, patience),
         }
-        let begun = Instant::now();
+    }
+
+    /// Meets as another rank than rank 0.
+    fn follow(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
+        let transport = &self.transport;
+        let (mut round, mut since, mut longest) = (None, Instant::now(), patience);
+        loop {
+            let message = transport.receive(0, longest.saturating_sub(since.elapsed()));
+            let message = message.map_err(|error| match error {
+                MessageError::Absent { rank, .. } => MessageError::Absent { rank, patience },
+                error => error,
+            })?;
+            let message = Message::decode(&message, 0)?;
+            match message.kind {
+                Kind::Begin => {
+                    let given = Message {
+                        kind: Kind::Given,
+                        round: message.round,
+                        bytes: mine.to_vec(),
+                    };
+                    transport.send(0, &given.encode(), patience)?;
+                    // Rank 0 names an absent rank when its own patience is over, which began a little earlier.
+                    longest = patience.saturating_add(patience / 4);
+                    (round, since) = (Some(message.round), Instant::now());
+                }
+                Kind::Answer if round == Some(message.round) => {
+                    return transport.flush(patience).map(|()| message.bytes);
+                }
+                // The answer came after this rank had left that meeting.
+                Kind::Answer => {}
+                Kind::Given => return Err(MessageError::Message { rank: 0 }),
+            }
+        }
+    }
+
+    /// Meets as rank 0.
+    fn lead(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
+        let (transport, begun) = (&self.transport, Instant::now());
+        let left = || patience.saturating_sub(begun.elapsed());
+        let round = NEXT_ROUND.fetch_add(1, Ordering::Relaxed);
+        let message = |kind, bytes| Message { kind, round, bytes }.encode();
+        let begin = message(Kind::Begin, Vec::new());
+        // Whoever has not received earlier messages holds no other rank up.
+        let mut behind = Vec::new();
+        for rank in 1..self.ranks {
+            match transport.send(rank, &begin, Duration::ZERO) {
+                Err(MessageError::Absent { .. }) => behind.push(rank),
+                sent => sent?,
+            }
+        }
+        for rank in behind {
+            match transport.send(rank, &begin, left()) {
+                // A rank that cannot know of the meeting gives nothing.
+                Err(MessageError::Absent { .. }) => {}
+                sent => sent?,
+            }
+        }
         let (mut given, mut came, mut absent) = (Writer::default(), Vec::new(), Vec::new());
         given.bytes(mine);
         for rank in 1..self.ranks {
-            match transport.receive(rank, patience.saturating_sub(begun.elapsed())) {
-                Ok(message) => {
-                    given.bytes(&message);
+            match self.given(rank, round, &left) {
+                Ok(bytes) => {
+                    given.bytes(&bytes);
                     came.push(rank);
                 }
-                Err(crate::Error::Absent { .. }) => absent.push(rank),
+                Err(MessageError::Absent { .. }) => absent.push(rank),
                 Err(error) => return Err(error),
             }
         }
@@ -53,18 +158,32 @@ impl TransportCollective {
         if absent.is_empty() {
             answer.0.append(&mut given.0);
         }
+        let sent = message(Kind::Answer, answer.0.clone());
         let mut sent = came
             .into_iter()
-            .map(|rank| transport.send(rank, &answer.0, patience));
+            .map(|rank| transport.send(rank, &sent, patience));
         if absent.is_empty() {
             sent.try_for_each(|sent| sent)?;
             transport.flush(patience)?;
         } else {
-            // The absent ranks are the error, whoever hears of them.
+            // The absent ranks are the error, whoever hears of them. The message that they did not receive is not waited for as long.
             sent.for_each(drop);
-            let _heard_or_not = transport.flush(patience);
+            let _heard_or_not = transport.flush(patience / 4);
         }
         Ok(answer.0)
+    }
+
+    /// Receives what a rank gives to this meeting, as rank 0.
+    fn given(&self, rank: u32, round: u64, left: &dyn Fn() -> Duration) -> crate::Result<Vec<u8>> {
+        loop {
+            let message = Message::decode(&self.transport.receive(rank, left())?, rank)?;
+            match message.kind {
+                Kind::Given if message.round == round => return Ok(message.bytes),
+                // The rank gave it to a meeting that this rank has left.
+                Kind::Given => {}
+                Kind::Begin | Kind::Answer => return Err(MessageError::Message { rank }),
+            }
+        }
     }
 }
 
@@ -72,7 +191,7 @@ impl Collective for TransportCollective {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>> {
         let answer = self.answer(mine, patience);
         let answer = answer.map_err(|error| match error {
-            crate::Error::Absent { rank, patience } => Error::Absent {
+            MessageError::Absent { rank, patience } => Error::Absent {
                 ranks: vec![rank],
                 patience,
             },
@@ -140,5 +259,68 @@ mod tests {
         assert_eq!(absent_to(&[0, 1, 3]), [[2], [2], [2]]);
         assert_eq!(absent_to(&[0, 2]), [[1, 3], [1, 3]]);
         assert_eq!(absent_to(&[1, 2, 3]), [[0], [0], [0]]);
+    }
+
+    /// Calls of ranks from 1 on, each over the transport that it is given.
+    fn gathers<const N: usize>(
+        transports: &[Arc<Directory>; N],
+        rank: u32,
+        mine: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<Vec<u8>>> {
+        let transport = Arc::clone(&transports[rank as usize]);
+        TransportCollective::new(transport, rank, N as u32).all_gather(mine, patience)
+    }
+
+    fn transports<const N: usize>(home: &std::path::Path) -> [Arc<Directory>; N] {
+        std::array::from_fn(|rank| Arc::new(Directory::open(home, 1, rank as u32).unwrap()))
+    }
+
+    #[test]
+    fn a_meeting_that_is_tried_again_takes_nothing_of_the_earlier_try() {
+        let home = tempfile::tempdir().unwrap();
+        let transports = transports::<3>(home.path());
+        let (none, short) = (Duration::ZERO, Duration::from_millis(200));
+        let absent = |rank, patience| {
+            let gathered = gathers(&transports, rank, b"old", patience);
+            assert!(
+                matches!(gathered, Err(Error::Absent { .. })),
+                "{gathered:?}"
+            );
+        };
+        // Rank 0 leaves before rank 1 comes, and rank 1 leaves before rank 0 answers it.
+        absent(0, none);
+        absent(1, short);
+        std::thread::scope(|scope| {
+            scope.spawn(|| absent(0, 4 * short));
+            absent(1, short / 4);
+        });
+        std::thread::scope(|scope| {
+            for rank in 0..3 {
+                let transports = &transports;
+                scope.spawn(move || {
+                    let patience = Duration::from_secs(20);
+                    let all = gathers(transports, rank, b"new", patience).unwrap();
+                    assert_eq!(all, [b"new"; 3]);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_that_comes_later_than_others_is_not_called_absent() {
+        let home = tempfile::tempdir().unwrap();
+        let transports = transports::<3>(home.path());
+        let patience = Duration::from_secs(2);
+        let call = |rank| match gathers(&transports, rank, b"here", patience) {
+            Err(Error::Absent { ranks, .. }) => ranks,
+            other => panic!("{other:?}"),
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| call(1));
+            std::thread::sleep(patience / 4 * 3);
+            assert_eq!(call(0), [2]);
+            assert_eq!(first.join().unwrap(), [2]);
+        });
     }
 }
