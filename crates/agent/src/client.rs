@@ -9,7 +9,7 @@ use crate::ends::{Ends, PieceKey, Unnoted};
 use crate::home::Home;
 use crate::protocol::{Failure, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
-use opened::Opened;
+use opened::OpenSlot;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt;
@@ -170,9 +170,9 @@ pub struct AgentVault {
     /// Idle connections on the route.
     clients: Mutex<Vec<Client>>,
     /// To look at external storage.
-    reader: Opened<Repository>,
+    reader: OpenSlot<Repository>,
     /// To write there, without an agent.
-    writer: Opened<Ends>,
+    writer: OpenSlot<Ends>,
 }
 
 /// A connection to external storage by an agent, to be opened: its directories, and the rank that uses it.
@@ -239,8 +239,8 @@ impl AgentConnection {
             route,
             options: Options::default().rank(self.rank, self.ranks),
             clients: Mutex::default(),
-            reader: Opened::default(),
-            writer: Opened::default(),
+            reader: OpenSlot::default(),
+            writer: OpenSlot::default(),
         };
         match vault.client() {
             Ok(client) => vault.clients.lock().push(client),

@@ -24,6 +24,7 @@ static NEXT_ROUND: AtomicU64 = AtomicU64::new(1);
 
 /// The kind of a message of a meeting. No other message begins with such a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
 enum Kind {
     /// Rank 0 is there.
     Begin = 0x7f3a_91c5_0e64_d201,
@@ -126,7 +127,7 @@ impl TransportCollective {
         let round = NEXT_ROUND.fetch_add(1, Ordering::Relaxed);
         let message = |kind, bytes| Message { kind, round, bytes }.encode();
         let begin = message(Kind::Begin, Vec::new());
-        // Whoever has not received earlier messages holds no other rank up.
+        // A rank that has not received earlier messages holds no other up.
         let mut behind = Vec::new();
         for rank in 1..self.ranks {
             match transport.send(rank, &begin, Duration::ZERO) {

@@ -6,12 +6,12 @@ use tierflow_store::Result;
 
 /// Something that is opened when it is first needed. Storage may hang, so nothing but another opening waits while it is opened or used.
 #[derive(Debug)]
-pub(super) struct Opened<T> {
+pub(super) struct OpenSlot<T> {
     opening: Mutex<()>,
     pub(super) open: Mutex<Option<Arc<T>>>,
 }
 
-impl<T> Default for Opened<T> {
+impl<T> Default for OpenSlot<T> {
     fn default() -> Self {
         Self {
             opening: Mutex::default(),
@@ -20,7 +20,7 @@ impl<T> Default for Opened<T> {
     }
 }
 
-impl<T> Opened<T> {
+impl<T> OpenSlot<T> {
     /// Returns what is open.
     pub(super) fn get(&self) -> Option<Arc<T>> {
         self.open.lock().clone()
