@@ -245,9 +245,9 @@ fn a_graph_that_is_captured_disturbs_nothing_and_is_not_disturbed() {
     // SAFETY: the stream is alive, and `graph` is a valid place for the answer.
     let ended = unsafe { sys::cuStreamEndCapture(captured, &raw mut graph) };
     ended.result().unwrap();
-    // SAFETY: both are alive, and nothing uses them.
-    unsafe {
-        sys::cuGraphDestroy(graph).result().unwrap();
-        result::stream::destroy(captured).unwrap();
-    }
+    // SAFETY: the graph is alive, and nothing uses it.
+    let destroyed = unsafe { sys::cuGraphDestroy(graph) };
+    destroyed.result().unwrap();
+    // SAFETY: the stream is alive, and nothing uses it.
+    unsafe { result::stream::destroy(captured) }.unwrap();
 }
