@@ -57,15 +57,21 @@ impl Ring {
     /// [`Error::Zero`] for no thread; [`Error::Thread`]; [`Error::Device`] if the device makes no
     /// stream.
     pub fn start(device: &Device, copiers: usize) -> Result<Self> {
+        Self::start_with(copiers, || Ok(device.stream()?))
+    }
+
+    /// Starts so many threads, each with a stream that `make` makes.
+    fn start_with(copiers: usize, mut make: impl FnMut() -> Result<Stream>) -> Result<Self> {
         if copiers == 0 {
             return Err(Error::Zero {
                 setting: "the number of copiers",
             });
         }
-        let (sender, receiver) = unbounded();
+        // The workers are declared before the channel and so dropped after it: at an error, its end ends those that run.
         let mut workers = Workers::default();
+        let (sender, receiver) = unbounded();
         for _ in 0..copiers {
-            let (stream, jobs) = (device.stream()?, receiver.clone());
+            let (stream, jobs) = (make()?, receiver.clone());
             workers.spawn("tierflow-ring", move || copier(stream, &jobs))?;
         }
         Ok(Self {
@@ -239,7 +245,24 @@ fn copier(stream: Stream, jobs: &Receiver<Job>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tierflow_device::{Choice, open};
+
     use super::*;
+
+    #[test]
+    fn a_ring_of_which_a_later_copier_cannot_be_made_is_an_error_and_no_hang() {
+        let (sender, ended) = unbounded();
+        std::thread::spawn(move || {
+            let device = open(Choice::Host).unwrap();
+            let mut first = Some(device.stream().unwrap());
+            let none = || DeviceError::from(Invalid::Empty).into();
+            let started = Ring::start_with(2, || first.take().ok_or_else(none));
+            sender.send(started.is_err()).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(5)), Ok(true));
+    }
 
     #[test]
     fn parts_cover_the_range_and_end_where_slots_do() {
