@@ -33,9 +33,12 @@ impl Replay {
         let (header, layout) = (&link.header, link.header.layout);
         let corrupt = |what| Err(Error::corrupt(header.version, what));
         // A full checkpoint needs no parent, and may come without those before it. A consolidated one has no parent.
-        let parent = chain.parent(at)?;
-        let needs_parent = header.stored != Stored::Full && parent.is_some();
-        if needs_parent && parent != at.checked_sub(1) {
+        let is_full = header.stored == Stored::Full;
+        let parent = match is_full && chain.at_ordinal(header.parent).is_none() {
+            true => None,
+            false => chain.parent(at)?,
+        };
+        if !is_full && parent.is_some() && parent != at.checked_sub(1) {
             return Err(Error::Foreign {
                 version: header.version,
                 what: "parent",

@@ -134,6 +134,26 @@ fn dependencies_are_enough_and_no_more_than_exist() {
     }
 }
 
+#[test]
+fn a_full_difference_without_its_parent_is_verified_resumed_and_compacted() {
+    let history = &histories(30_001, 64)[0].1;
+    let mut lineage = Lineage::new(Config::new(Method::Full).chunk(64)).unwrap();
+    lineage.encode(1, &history[0]).unwrap();
+    let second = lineage.encode(2, &history[1]).unwrap();
+    assert_eq!(second.summary().stored, Stored::Full);
+    let mut part: Chain<Vec<u8>> = Chain::new();
+    part.push(second.into_bytes()).unwrap();
+    assert_eq!(part.dependencies(2).unwrap(), [2]);
+    assert!(part.to_vec(2).unwrap() == history[1]);
+    part.verify().unwrap();
+    assert_eq!(part.compact(&[2]).unwrap().differences.len(), 1);
+    let mut resumed = Lineage::resume(*lineage.config(), &part).unwrap();
+    part.push(resumed.encode(3, &history[2]).unwrap().into_bytes())
+        .unwrap();
+    part.verify().unwrap();
+    assert!(part.to_vec(3).unwrap() == history[2]);
+}
+
 /// The container of a version, as stored.
 fn bytes_of(chain: &Chain<Vec<u8>>, version: u64) -> Vec<u8> {
     chain.stored_bytes(version).unwrap().to_vec()
