@@ -120,17 +120,26 @@ pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
     !matches!(tried, Err(TryLockError::WouldBlock))
 }
 
+/// Asks until it is done; returns false at the deadline, or once the thread is to end.
 pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
+    let ask = || done().then_some(());
+    poll_unless(|| stop.is_set() || Instant::now() >= deadline, ask).is_some()
+}
+
+/// Asks until there is an answer; returns `None` once it is to give up.
+pub(crate) fn poll_unless<T>(
+    gives_up: impl Fn() -> bool,
+    mut ask: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let begun = Instant::now();
     loop {
-        if done() {
-            return true;
+        if let Some(answer) = ask() {
+            return Some(answer);
         }
-        let now = Instant::now();
-        if stop.is_set() || now >= deadline {
-            return false;
+        if gives_up() {
+            return None;
         }
-        std::thread::sleep(((now - begun) / 16).clamp(SHORTEST, LONGEST));
+        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST, LONGEST));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The host arena, on the host back end.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -290,4 +291,35 @@ fn nothing_is_pinned_in_the_turn_of_another_process() {
     assert!(is_pinned, "{report:?}");
     let missing = folder.path().join("no folder").join("turns");
     assert!(matches!(PinTurns::open(&missing), Err(Error::Turns { .. })));
+}
+
+#[test]
+fn an_arena_ends_in_the_turn_of_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("turns");
+    let other = PinTurns::open(&path).unwrap();
+    let own = PinTurns::open(&path).unwrap();
+    let device = open(Choice::Host).unwrap();
+    let ended = other.take(|| {
+        // Threads of one process take turns, too, so that one of these waits for the other and not for the file.
+        let arenas = [(); 2].map(|()| {
+            let options = HostOptions::from(pieces(2 * MIB, 2)).pin_in_turn(own.clone());
+            HostArena::start(&device, 8 * MIB, options).unwrap()
+        });
+        for arena in &arenas {
+            while arena.touched() < arena.capacity() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+        arenas.map(|arena| {
+            let (sender, ended) = mpsc::channel();
+            thread::spawn(move || {
+                drop(arena);
+                let _ = sender.send(());
+            });
+            ended.recv_timeout(Duration::from_secs(5))
+        })
+    });
+    assert_eq!(ended, [Ok(()); 2]);
 }

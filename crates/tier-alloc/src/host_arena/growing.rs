@@ -15,6 +15,7 @@ use super::report::{HostReport, NodeObtained, Sample};
 use super::turns::PinTurns;
 use crate::gate::Gate;
 use crate::watermark::{End, Watermark};
+use crate::workers::Stop;
 
 #[derive(Debug)]
 pub(super) struct Growing {
@@ -79,16 +80,18 @@ impl Growing {
         }
     }
 
-    /// Pins bytes, in this process's turn where processes pin in turn.
+    /// Pins bytes, in this process's turn where processes pin in turn. Returns `None` if the thread is to end before the
+    /// turn comes.
     pub(super) fn pin(
         &self,
+        stop: &Stop,
         reservation: &HostReservation,
         range: Range<usize>,
-    ) -> tierflow_device::Result<Pinned> {
+    ) -> Option<tierflow_device::Result<Pinned>> {
         let pin = || reservation.pin(range);
         match &self.pin_turns {
-            Some(turns) => turns.take(pin),
-            None => pin(),
+            Some(turns) => turns.take_unless(stop, pin),
+            None => Some(pin()),
         }
     }
 

@@ -193,7 +193,10 @@ impl Work {
             }
             let end = self.wait_quiet(start..piece, &estimate);
             let begun = Instant::now();
-            match growing.pin(reservation, start..end) {
+            let Some(pinned) = growing.pin(stop, reservation, start..end) else {
+                return;
+            };
+            match pinned {
                 Ok(Pinned::Yes) => {
                     estimate.note(end - start, begun.elapsed());
                     growing.pinned.raise(end);

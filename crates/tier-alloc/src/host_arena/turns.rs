@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use tierflow_sync::{Mutex, rank};
 
+use crate::directory::{is_free, poll_unless};
 use crate::error::{Error, Result};
+use crate::workers::Stop;
 
 /// A file that lets one of several processes pin at a time: HiPC'22's serialized registration (§IV-A).
 ///
@@ -42,5 +44,18 @@ impl PinTurns {
             let _ = file.unlock();
         }
         done
+    }
+
+    /// Does `work` in this process's turn, as [`take`](Self::take) does; returns `None` without doing it if the thread is
+    /// to end before the turn comes. The turn is asked for and asked for again, because a wait in the kernel could not be
+    /// ended.
+    pub(super) fn take_unless<T>(&self, stop: &Stop, work: impl FnOnce() -> T) -> Option<T> {
+        let gives_up = || stop.is_set();
+        let file = poll_unless(gives_up, || self.0.try_lock())?;
+        poll_unless(gives_up, || is_free(file.try_lock()).then_some(()))?;
+        let done = work();
+        // A file system without locks refuses this, too; otherwise the lock ends with the file at the latest.
+        let _ = file.unlock();
+        Some(done)
     }
 }

@@ -148,7 +148,10 @@ fn pin_whole(growing: &Growing, stop: &Stop, reservation: &HostReservation) {
         return;
     }
     let capacity = growing.capacity();
-    match growing.pin(reservation, 0..capacity) {
+    let Some(pinned) = growing.pin(stop, reservation, 0..capacity) else {
+        return;
+    };
+    match pinned {
         Ok(Pinned::Yes) => {
             growing.pinned.raise(capacity);
             growing.pinned.finish(End::Complete);
