@@ -334,7 +334,8 @@ impl Memory {
         match self.inner.backing {
             _ if self.place == Place::Device => true,
             Backing::Pinned => true,
-            Backing::HostPages => {
+            // The host back end locks pages for the processor alone.
+            Backing::HostPages if self.device().info().kind == Kind::Cuda => {
                 let pins = self.inner.pins.read();
                 let after = pins.partition_point(|pin| pin.end <= offset);
                 pins.get(after).is_some_and(|pin| pin.start <= offset)

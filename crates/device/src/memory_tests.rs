@@ -48,3 +48,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn memory_that_the_host_back_end_locked_is_not_within_the_reach_of_kernels() {
+    let device = crate::open(crate::Choice::Host).unwrap();
+    let host = device.reserve_host(PIECE).unwrap();
+    // The list alone is filled, as the memory may not be lockable; unpinning memory that is not pinned does nothing.
+    host.memory().pins().write().push(0..PIECE);
+    assert_eq!(host.pinned_bytes(), PIECE);
+    assert!(!host.memory().is_pinned(0));
+}

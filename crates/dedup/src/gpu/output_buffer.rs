@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tierflow_device::{Device, HostReservation, Memory, Pinned, Place, WriteLoan};
+use tierflow_device::{Device, HostReservation, Kind, Memory, Pinned, Place, WriteLoan};
 
 use crate::container::HEADER_BYTES;
 use crate::error::{Error, Invalid, Result};
@@ -21,9 +21,13 @@ impl OutputBuffer {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Memory`] if some of the reservation is not pinned, or the range does not start at a multiple of 64
-    /// bytes or is shorter than a header; errors of lending.
+    /// [`Invalid::Memory`] if some of the reservation is not pinned, or its device is no GPU, or the range does not start
+    /// at a multiple of 64 bytes or is shorter than a header; errors of lending.
     pub fn pinned(host: &HostReservation, range: Range<usize>) -> Result<Self> {
+        if host.memory().device().info().kind != Kind::Cuda {
+            let what = "the memory for a difference is pinned for no GPU: reserve it on one";
+            return Err(Invalid::Memory { what }.into());
+        }
         if host.pinned_bytes() != host.memory().len() {
             let what =
                 "the host memory for a difference is not all pinned: pin it, or take gpu::pinned";
@@ -107,4 +111,21 @@ pub fn pinned(device: &Device, len: usize) -> Result<HostReservation> {
         }
     }
     Ok(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use tierflow_device::{Choice, open};
+
+    use super::*;
+
+    #[test]
+    fn memory_that_a_host_device_pinned_is_refused() {
+        let device = open(Choice::Host).unwrap();
+        let host = device.reserve_host(HostReservation::GRANULARITY).unwrap();
+        host.touch(0..host.memory().len()).unwrap();
+        let _why_not = host.pin(0..host.memory().len()).unwrap();
+        let refused = OutputBuffer::pinned(&host, 0..4096).unwrap_err();
+        assert!(matches!(refused, Error::Invalid(Invalid::Memory { .. })));
+    }
 }
