@@ -13,6 +13,7 @@ use crate::error::{Access, Invalid, Result};
 use crate::info::{Kind, Place};
 use crate::ledger::Ledger;
 use crate::pages::{self, AtFork};
+use crate::process::OwnerProcess;
 
 /// A range of bytes. Clones are the same bytes.
 ///
@@ -65,7 +66,10 @@ enum Backing {
         peers: Vec<usize>,
     },
     /// Pages mapped through `pages`.
-    HostPages,
+    HostPages {
+        at_fork: AtFork,
+        owner: OwnerProcess,
+    },
     /// Pinned memory of the driver, from one call.
     Pinned,
     /// Managed memory of the driver, from one call.
@@ -174,22 +178,19 @@ impl Memory {
     }
 
     pub(crate) fn reserve_host(device: &Device, len: usize) -> Result<Self> {
-        let len = round_up(len, pages::page_size(), "host addresses")?;
         let at_fork = match device.info().kind {
             Kind::Cuda => AtFork::Absent,
             Kind::Host => AtFork::Copied,
         };
+        Self::reserve_pages(device, len, at_fork)
+    }
+
+    fn reserve_pages(device: &Device, len: usize, at_fork: AtFork) -> Result<Self> {
+        let len = round_up(len, pages::page_size(), "host addresses")?;
         let base = pages::reserve_usable(len, at_fork)?;
-        let ledger = Ledger::usable(len);
-        Ok(Self::new(
-            device,
-            base,
-            len,
-            Place::Host,
-            true,
-            ledger,
-            Backing::HostPages,
-        ))
+        let owner = OwnerProcess::current();
+        let backing = Backing::HostPages { at_fork, owner };
+        Ok(Self::on_host(device, base, len, backing))
     }
 
     /// Wraps memory of another owner: an application's array, another library's tensor.
@@ -335,7 +336,7 @@ impl Memory {
             _ if self.place == Place::Device => true,
             Backing::Pinned => true,
             // The host back end locks pages for the processor alone.
-            Backing::HostPages if self.device().info().kind == Kind::Cuda => {
+            Backing::HostPages { .. } if self.device().info().kind == Kind::Cuda => {
                 let pins = self.inner.pins.read();
                 let after = pins.partition_point(|pin| pin.end <= offset);
                 pins.get(after).is_some_and(|pin| pin.start <= offset)
@@ -347,7 +348,7 @@ impl Memory {
     /// Bytes from `offset` on that one call may copy: up to the next border of a pinned piece.
     pub(crate) fn run_from(&self, offset: usize) -> usize {
         let end = self.inner.len;
-        if self.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages) {
+        if self.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages { .. }) {
             return end - offset;
         }
         let pins = self.inner.pins.read();
@@ -361,8 +362,21 @@ impl Memory {
     }
 }
 
+impl Inner {
+    /// Returns true in a fork that lacks the pages: its addresses may be of another mapping there.
+    fn is_absent(&self) -> bool {
+        let Backing::HostPages { at_fork, owner } = self.backing else {
+            return false;
+        };
+        at_fork == AtFork::Absent && !owner.is_current()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.is_absent() {
+            return;
+        }
         let backend = self.device.backend();
         for pin in self.pins.get_mut().drain(..) {
             // SAFETY: the ledger's last loan is gone with the last clone, so no work uses the
@@ -378,8 +392,9 @@ impl Drop for Inner {
             Backing::Allocated => unsafe { backend.free(self.base, self.len) },
             // SAFETY: it came from `reserve`, and all that was mapped in it is unmapped.
             Backing::Reserved { .. } => unsafe { backend.release(self.base, self.len) },
-            // SAFETY: it came from `pages`, no loan is left, and nothing of it is pinned any more.
-            Backing::HostPages => unsafe { pages::release(self.base, self.len) },
+            // SAFETY: it came from `pages` and is mapped in this process, no loan is left, and nothing of it is pinned any
+            // more.
+            Backing::HostPages { .. } => unsafe { pages::release(self.base, self.len) },
             // SAFETY: it came from `alloc_pinned`, no loan is left, and it is freed here alone.
             Backing::Pinned => unsafe { backend.free_pinned(self.base) },
             // SAFETY: it came from `alloc_managed`, no loan is left, and it is freed here alone.

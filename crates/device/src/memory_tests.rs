@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
+use super::Memory;
 use crate::host_reservation::HostReservation;
+use crate::pages::{self, AtFork};
 use crate::stream::cut;
 
 const PIECE: usize = HostReservation::GRANULARITY;
@@ -57,4 +59,48 @@ fn memory_that_the_host_back_end_locked_is_not_within_the_reach_of_kernels() {
     host.memory().pins().write().push(0..PIECE);
     assert_eq!(host.pinned_bytes(), PIECE);
     assert!(!host.memory().is_pinned(0));
+}
+
+/// Puts a mapping at the address of memory that a child lacks, drops the memory, and returns true if the mapping stays.
+fn keeps_its_own_mapping(memory: Memory) -> bool {
+    let address = pages::pointer(memory.base());
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the call replaces no other mapping, by its flags.
+    let mapped = unsafe { libc::mmap(address, PIECE, access, flags, -1, 0) };
+    if mapped != address {
+        return false;
+    }
+    let byte = mapped.cast::<u8>();
+    // SAFETY: the first byte of the mapping from above, which nothing else uses.
+    unsafe { byte.write_volatile(7) };
+    drop(memory);
+    // SAFETY: as above, if the mapping stayed; otherwise the child ends by a signal, and the test fails.
+    unsafe { byte.read_volatile() == 7 }
+}
+
+#[test]
+fn a_child_keeps_its_own_mapping_where_memory_is_absent_after_a_fork() {
+    let device = crate::open(crate::Choice::Host).unwrap();
+    let memory = Memory::reserve_pages(&device, PIECE, AtFork::Absent).unwrap();
+    memory.pins().write().push(0..PIECE);
+    // SAFETY: the child takes no lock that another thread could hold, but the allocator's, which the C library frees at a
+    // fork. It exits without running code of the parent.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = i32::from(!keeps_its_own_mapping(memory));
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(pid > 0, "fork");
+    let mut status = -1;
+    // SAFETY: `status` is a place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0));
+    memory
+        .lend_mut(0..PIECE)
+        .unwrap()
+        .bytes_mut()
+        .unwrap()
+        .fill(1);
 }
