@@ -133,12 +133,13 @@ impl Reservation {
         self.map_behind(range, Arc::clone(behind))
     }
 
-    /// Puts memory of `peer` behind a range. This device accesses it over the link between the two.
+    /// Puts memory of `peer` behind a range. This device accesses it over the link between the two. No other device does,
+    /// so a [shared](Device::reserve_shared) reservation takes memory of its own device alone.
     ///
     /// # Errors
     ///
     /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does not reach the
-    /// peer's memory; [`Invalid::NotSuchChunks`] if the reservation is not for device memory.
+    /// peer's memory; [`Invalid::NotSuchChunks`] if the reservation is not for device memory, or shared with peers.
     pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
         if let Some(ChunkMemory::Host { .. }) = self.behind.as_deref() {
             return Err(Invalid::NotSuchChunks.into());
@@ -147,6 +148,11 @@ impl Reservation {
             self.fits(peer, range.len())?;
             let own = ChunkMemory::Device { peers: Vec::new() };
             return self.map_behind(range, self.behind.clone().unwrap_or_else(|| Arc::new(own)));
+        }
+        if let Some(ChunkMemory::Device { peers }) = self.behind.as_deref()
+            && !peers.is_empty()
+        {
+            return Err(Invalid::NotSuchChunks.into());
         }
         if self.memory.device().link_to(peer)?.is_none() {
             return Err(Invalid::OtherDevice.into());

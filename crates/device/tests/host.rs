@@ -1,8 +1,8 @@
 //! The host back end: the conformance suite, and promises of this back end alone.
 
 use tierflow_device::{
-    Choice, Device, Error, Event, HostReservation, Kind, Memory, Pinned, ReadLoan, Reservation,
-    Stream, Transfer, WhyUnpinned, WriteLoan, conformance, cuda, host, open,
+    Choice, Device, Error, Event, HostReservation, Invalid, Kind, Memory, Pinned, ReadLoan,
+    Reservation, Stream, Transfer, WhyUnpinned, WriteLoan, conformance, cuda, host, open,
 };
 
 #[test]
@@ -36,6 +36,19 @@ fn devices_of_different_numbers_are_peers() {
         assert_eq!(device.free_bytes().unwrap(), 64 << 20);
         assert_eq!(device.bus_id(), None);
     }
+}
+
+#[test]
+fn a_chunk_on_a_peer_is_refused_where_other_peers_are_to_reach_it() {
+    let options = host::Options::default().device_bytes(8 << 20);
+    let device = host::open(options.clone()).unwrap();
+    let [peer, reader] = [1, 2].map(|i| host::open(options.clone().ordinal(i)).unwrap());
+    let shared = device.reserve_shared(4 << 20, &[reader]).unwrap();
+    let range = 0..shared.memory().len();
+    let refused = shared.map_on(range.clone(), &peer);
+    assert_eq!(refused, Err(Error::Invalid(Invalid::NotSuchChunks)));
+    // Memory of the device itself is shared as `map` shares it.
+    shared.map_on(range, &device).unwrap();
 }
 
 #[test]
