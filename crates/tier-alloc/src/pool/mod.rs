@@ -214,9 +214,9 @@ impl HostPool {
                 .map_err(|reason| Error::Pool { reason })?,
         };
         let bytes = accounts.into_iter().map(|account| PoolMember {
-            wanted: account.wanted * self.slab,
-            held: account.held * self.slab,
-            keep: account.keep * self.slab,
+            wanted: account.wanted.saturating_mul(self.slab),
+            held: account.held.saturating_mul(self.slab),
+            keep: account.keep.saturating_mul(self.slab),
         });
         Ok(bytes.collect())
     }

@@ -55,6 +55,19 @@ fn members_of_one_directory_share_and_those_of_others_do_not() {
 }
 
 #[test]
+fn a_member_may_want_more_than_there_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    for pool in [
+        pool(&folder.path().join("pool"), 4),
+        HostPool::in_process(options(4)).unwrap(),
+    ] {
+        let mut lease = pool.join(u64::MAX).unwrap();
+        assert_eq!(lease.ask(u64::MAX).unwrap().held, 4 * SLAB);
+        assert!(pool.members().unwrap()[0].wanted >= pool.bytes());
+    }
+}
+
+#[test]
 fn all_name_the_same_size_as_long_as_a_member_lives() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("pool");
