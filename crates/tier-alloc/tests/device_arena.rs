@@ -189,3 +189,13 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     let direct = DeviceArena::start(&device, 2 * MIB, DeviceGrowth::DirectAlloc).unwrap();
     assert!(matches!(direct.resize(0), Err(Error::Fixed { .. })));
 }
+
+#[test]
+fn an_arena_in_one_chunk_without_a_limit_is_resized() {
+    let device = open(Choice::Host).unwrap();
+    let arena = DeviceArena::start(&device, 8 * MIB, chunks(usize::MAX)).unwrap();
+    arena.wait_usable(8 * MIB).unwrap();
+    assert_eq!(arena.resize(0).unwrap(), 0);
+    assert_eq!(arena.resize(8 * MIB).unwrap(), 8 * MIB);
+    assert_eq!(arena.usable(), 8 * MIB);
+}

@@ -249,13 +249,15 @@ fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<DeviceBa
     Ok(DeviceBacking::Chunks(reservation))
 }
 
+/// Rounds the bytes of a chunk up to the granularity; down at the very top, as nothing is above it to round up to.
+fn rounded(chunk: usize, granularity: usize) -> usize {
+    chunk
+        .checked_next_multiple_of(granularity)
+        .unwrap_or(chunk / granularity * granularity)
+}
+
 fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
-    // Rounded down at the very top, where there is nothing to round up to.
-    let round = |bytes: usize| {
-        bytes
-            .checked_next_multiple_of(granularity)
-            .unwrap_or(bytes / granularity * granularity)
-    };
+    let round = |bytes| rounded(bytes, granularity);
     match chunk {
         Some(chunk) => Chunks::fixed(round(chunk)),
         None => Chunks::measured(

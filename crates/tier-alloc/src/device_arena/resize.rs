@@ -1,6 +1,6 @@
 //! Less memory, and more again.
 
-use super::{DeviceArena, DeviceBacking, DeviceGrowth};
+use super::{DeviceArena, DeviceBacking, DeviceGrowth, rounded};
 use crate::error::{Error, Result};
 use crate::watermark::End;
 
@@ -35,7 +35,7 @@ impl DeviceArena {
         shared.usable.reopen(kept);
         *limit = kept;
         let most = chunk.unwrap_or(DeviceGrowth::MOST_CHUNK);
-        let most = most.next_multiple_of(reservation.granularity());
+        let most = rounded(most, reservation.granularity());
         let mut start = kept.min(usable);
         while start < kept {
             let end = start.saturating_add(most).min(kept);
