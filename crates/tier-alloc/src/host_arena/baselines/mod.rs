@@ -40,7 +40,7 @@ pub enum Baseline {
         chunk: usize,
     },
     /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
-    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than half of the device's free memory.
+    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than the device's free memory.
     Managed,
 }
 
