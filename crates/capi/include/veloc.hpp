@@ -53,6 +53,11 @@ public:
 
 namespace detail {
 
+inline client_t *&the_client() {
+    static client_t *client = nullptr;
+    return client;
+}
+
 // The one client of the process. Data structures with a serializer are protected as the bytes that it makes of them.
 class client_impl_t final : public client_t {
     struct object_t {
@@ -210,13 +215,13 @@ public:
 
     bool restart_end(bool success) override { return ok(VELOC_Restart_end(success)); }
 
-    ~client_impl_t() override { VELOC_Finalize(1); }
+    ~client_impl_t() override {
+        // After this, get_client() makes another one.
+        if (the_client() == this)
+            the_client() = nullptr;
+        VELOC_Finalize(1);
+    }
 };
-
-inline client_t *&the_client() {
-    static client_t *client = nullptr;
-    return client;
-}
 
 inline client_t *opened(int code) {
     if (code != VELOC_SUCCESS)
@@ -228,7 +233,7 @@ inline client_t *opened(int code) {
 
 } // namespace detail
 
-// The client of this process, which is made by the first call. Throws std::runtime_error.
+// The client of this process, which is made by the first call, and by the first after it was deleted. Throws std::runtime_error.
 inline client_t *get_client(unsigned int id, const std::string &cfg_file) {
     return detail::opened(VELOC_Init_single(id, cfg_file.c_str()));
 }

@@ -211,6 +211,13 @@ static void client(const std::string &config)
     client->mem_clear("mixed");
     CHECK(client->cleanup("mixed"));
     delete client;
+    // After a client was deleted, another one is made, which finds what the first left.
+    client = veloc::get_client(0u, config);
+    CHECK(client == veloc::get_client(0u, config));
+    text = "third";
+    CHECK(client->mem_protect(2, write_text, read_text) && client->restart_test("text", 0) == 3);
+    CHECK(client->restart("text", 3) && text == "first" && client->restart_test("mixed", 0) == VELOC_FAILURE);
+    delete client;
 }
 
 struct Still {
