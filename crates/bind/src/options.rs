@@ -136,7 +136,7 @@ impl Options {
         self.group_patience.unwrap_or(Duration::from_secs(300))
     }
 
-    /// How long the end of the engine waits for storage.
+    /// How long the end of the engine waits for storage once no bytes get there any more.
     #[must_use]
     pub fn closing_patience(&self) -> Duration {
         self.closing_patience.unwrap_or(Duration::from_secs(60))

@@ -129,7 +129,7 @@ int tf_options_new(tf_options *options);
  *   refuse_losses     true | false: whether no rank's engine is opened where more is lost than redundancy bears
  *   failure_domain    what this rank fails together with, such as its rack; the name of the host
  *   exchange          directory that all nodes see, by which redundancy passes, if not by the group's send and receive
- *   closing_patience  how long closing waits for storage; 60
+ *   closing_patience  how long closing waits for storage once no bytes get there any more; 60
  *
  * Without any cache or directory there is no engine.
  */

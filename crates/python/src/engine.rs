@@ -402,8 +402,8 @@ impl Engine {
         self.tried(py, |engine| engine.write_timeline(&path).map_err(failed))
     }
 
-    /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for
-    /// `closing_patience` at most; what `suspend` gave up is not waited for. If that raises something, the engine stays open: see to
+    /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay: as
+    /// long as bytes get to storage, and `closing_patience` after the last. What `suspend` gave up is not waited for. If that raises something, the engine stays open: see to
     /// what is wrong, and close it again. Slots that are still lent stay good, and the last of them ends it. Closing again does nothing.
     ///
     /// An engine that is never closed waits as long when it goes, or the interpreter ends, and a `ResourceWarning` names the versions
@@ -464,8 +464,8 @@ impl Engine {
         slf
     }
 
-    /// Closes the engine, however long that takes. If the block raised something, waits for `closing_patience` at most and ends the
-    /// engine for good: a `ResourceWarning` names the versions that are lost by that.
+    /// Closes the engine, however long that takes. If the block raised something, waits as long as bytes get to storage, and
+    /// `closing_patience` after the last, and ends the engine for good: a `ResourceWarning` names the versions that are lost by that.
     #[pyo3(signature = (kind, error, trace))]
     fn __exit__(
         &self,

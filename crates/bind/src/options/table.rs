@@ -210,5 +210,5 @@ options! {
         Kind::Path, "directory that all nodes see, by which redundancy passes, if not by the group",
         rust "Redundancy::over", also "Python: of a `Redundancy`";
     closing_patience(Option<Duration>) |o, v| o.closing_patience = Some(v.duration()?);
-        Kind::Seconds, "how long the end of the engine waits for storage", rust "EngineBuilder::closing_patience";
+        Kind::Seconds, "how long the end of the engine waits for storage once no bytes get there any more", rust "EngineBuilder::closing_patience";
 }

@@ -57,7 +57,7 @@ calls! {
     "names the engine below": "— the engine itself", "— the engine itself", "— the handle itself", "Engine::handle", "— the handle itself",
         "VELOC_Engine";
     "waits, and closes the engine": "Engine::close", "Engine.close Engine.closed", "tf_close", "Engine::close", "tf_close", "VELOC_Finalize";
-    "ends the engine at once": "— `drop`, or `close` with a `closing_patience` of 0", "— `with` that an exception leaves", "tf_end",
+    "ends the engine at once": "— `drop`, or `close` with a `closing_patience` of 0", "— `with` that an exception leaves, with a `closing_patience` of 0", "tf_end",
         "Engine::end", "tf_end", "— the end of the process";
     "says where the engine is": "— the builder was told", "Engine.device Engine.group Engine.directory", "— the options were told",
         "— the options were told", "— the options were told", "— the configuration says it";
