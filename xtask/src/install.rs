@@ -262,14 +262,30 @@ fn configure(package: &Package, name: &str, text: &str, to: &Path) -> Result<()>
     };
     // VELOC's releases are numbered in another way: whichever is asked for is served.
     let version = match base {
-        "tierflowConfig" => format!(
-            "set(PACKAGE_VERSION \"{0}\")\nif(PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION)\n  set(PACKAGE_VERSION_COMPATIBLE TRUE)\nendif()\n",
-            package.version
-        ),
+        "tierflowConfig" => served(&package.version),
         _ => "set(PACKAGE_VERSION \"${PACKAGE_FIND_VERSION}\")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n".to_owned(),
     };
     fs::write(to.join(format!("{base}Version.cmake")), version)?;
     Ok(())
+}
+
+/// Returns CMake's commands that tell whether this version serves the one that is asked for: an older one, or the same, that is compatible.
+fn served(version: &str) -> String {
+    let shared = compatible(version);
+    let asked = match shared.contains('.') {
+        true => "${PACKAGE_FIND_VERSION_MAJOR}.${PACKAGE_FIND_VERSION_MINOR}",
+        false => "${PACKAGE_FIND_VERSION_MAJOR}",
+    };
+    format!(
+        r#"set(PACKAGE_VERSION "{version}")
+if("{asked}" STREQUAL "{shared}" AND PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+"#
+    )
 }
 
 /// Returns the part of a version that all compatible releases share: `0.1` of 0.1.7, `2` of 2.3.4.

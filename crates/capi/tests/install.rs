@@ -70,6 +70,13 @@ int main(void) {
 const BY_CMAKE: &str = r#"
 cmake_minimum_required(VERSION 3.14)
 project(user C CXX)
+foreach(other 0.0 0.2 1.0)
+  find_package(tierflow ${other} QUIET)
+  if(tierflow_FOUND)
+    message(FATAL_ERROR "tierflow ${other} was found")
+  endif()
+endforeach()
+find_package(tierflow ${RELEASE} EXACT REQUIRED)
 find_package(tierflow 0.1 REQUIRED)
 add_executable(shared user.c)
 target_link_libraries(shared tierflow::tierflow)
@@ -144,6 +151,7 @@ fn by_cmake(prefix: &Path, directory: &Path) {
     let build = directory.join("build");
     let mut configure = Command::new("cmake");
     configure.arg("-S").arg(directory).arg("-B").arg(&build);
+    configure.arg(concat!("-DRELEASE=", env!("CARGO_PKG_VERSION")));
     configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
     configure.arg(format!("-DEXAMPLES={}", home().join("examples").display()));
     must(&mut configure);
