@@ -141,7 +141,7 @@ pub(crate) fn run(
             cargo: build,
             programs: built.clone(),
             built,
-            cc: vec![cc.to_owned()],
+            cc: cc.split_whitespace().map(str::to_owned).collect(),
             mpicc,
         },
     )

@@ -102,7 +102,7 @@ enum Chore {
         /// The profile to build by
         #[arg(long, default_value = "release")]
         profile: String,
-        /// The compiler for C that links the shared library
+        /// The compiler for C that links the shared library, and its first arguments
         #[arg(long, default_value = "cc", env = "CC")]
         cc: String,
         /// An MPI compiler for C: makes libveloc-client.so, too, which links to its MPI
