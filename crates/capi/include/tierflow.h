@@ -55,7 +55,7 @@ const char *tf_version(void);
 enum tf_log_level {
     TF_LOG_OFF = 0,
     TF_LOG_ERROR = 1, /* versions that are lost */
-    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, ways that are slower than asked for */
+    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, ways that are slower than asked for, long waits for other ranks */
     TF_LOG_INFO = 3,  /* what each start found */
     TF_LOG_DEBUG = 4
 };

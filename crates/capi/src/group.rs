@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tierflow_bind::{Level, Ranks, to_standard_error};
+use tierflow_bind::Ranks;
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::failure::{Failure, Outcome, Status};
@@ -76,6 +76,8 @@ impl Group {
     /// # Errors
     /// The argument that makes it no group.
     pub(crate) fn new(raw: &RawGroup) -> Outcome<Self> {
+        // The ranks may wait for each other before an engine is opened.
+        crate::ending::prepare();
         let checked = Self::checked(raw);
         if let (Err(_), Some(release)) = (&checked, raw.release) {
             // SAFETY: the application's function, by the contract of `tf_group`: called once, as no group came of it.
@@ -151,7 +153,7 @@ impl Group {
         }
     }
 
-    /// Makes a call that waits for the other ranks, and says on the standard error now and then that this one still does.
+    /// Makes a call that waits for the other ranks, and says in the log now and then that this one still does.
     fn waiting<T>(&self, patience: Duration, call: impl FnOnce() -> T) -> T {
         let (over, is_over) = channel::<()>();
         let say = move || {
@@ -160,8 +162,7 @@ impl Group {
                     return;
                 }
                 let seconds = SILENCE.as_secs().saturating_mul(waited);
-                let text = format!("{self:?} has waited for the other ranks for {seconds} s");
-                to_standard_error(Level::Error, &text);
+                tracing::warn!("{self:?} has waited for the other ranks for {seconds} s");
             }
         };
         std::thread::scope(|scope| {
