@@ -498,7 +498,8 @@ contains
     tf_notice_open = tf_notice_open_c(signals, size(signals, kind=c_size_t), grace, notice)
   end function
 
-  ! What the last call of this thread that failed says.
+  ! What the last call of this thread that failed says. An array that is refused as it has gaps or is not allocated, and a communicator of
+  ! which no group can be made, are named on the standard error instead.
   function tf_error_message() result(message)
     character(len=:), allocatable :: message
     interface

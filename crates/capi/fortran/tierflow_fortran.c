@@ -4,15 +4,18 @@
 
 #include <ISO_Fortran_binding.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
-/* The bytes of an array of any kind and rank; 0 if it has gaps, or is not there. */
+/* The bytes of an array of any kind and rank. If it has gaps, or is not there, says so, and returns 0. */
 static int region_of(const CFI_cdesc_t *array, tf_region *region)
 {
     size_t bytes = array->elem_len;
     int dimension;
-    if (array->base_addr == NULL || (array->rank > 0 && !CFI_is_contiguous(array)))
+    if (array->base_addr == NULL || (array->rank > 0 && !CFI_is_contiguous(array))) {
+        fprintf(stderr, "tierflow: an array %s\n", array->base_addr == NULL ? "is not allocated" : "has gaps: pass a contiguous one");
         return 0;
+    }
     for (dimension = 0; dimension < array->rank; dimension++)
         bytes *= (size_t)array->dim[dimension].extent;
     region->address = array->base_addr;
@@ -68,11 +71,13 @@ int tf_region_f(const CFI_cdesc_t *array, tf_region *region)
     return region_of(array, region) ? TF_OK : TF_ARGUMENT;
 }
 
-/* The same as C has them, to be freed; NULL without memory. */
+/* The same as C has them, to be freed. Without memory, says so, and returns NULL. */
 static tf_named *named_of(const named_array *arrays, size_t count)
 {
     tf_named *named = malloc((count + 1) * sizeof *named);
     size_t at;
+    if (named == NULL)
+        fprintf(stderr, "tierflow: there is no memory for the names of arrays\n");
     for (at = 0; named != NULL && at < count; at++) {
         named[at].name = arrays[at].name;
         named[at].region = arrays[at].region;

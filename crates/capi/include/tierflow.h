@@ -2,7 +2,8 @@
  * Tierflow from C: a checkpoint cache over GPU memory, host memory, disk and external storage.
  *
  * Every function returns a tf_status unless it says otherwise, and may be called from any thread. None aborts, exits or
- * throws. After an error, tf_error_message() says what failed and what to do.
+ * throws. After an error, tf_error_message() says what failed and what to do; but what
+ * tf_mpi_group() and the modules for Fortran refuse themselves is written to the standard error.
  *
  * Engines, options and slots are named by handles. A handle that was closed, and one of the process that this one is a fork
  * of, is TF_CLOSED; it is never followed.
@@ -55,7 +56,8 @@ const char *tf_version(void);
 enum tf_log_level {
     TF_LOG_OFF = 0,
     TF_LOG_ERROR = 1, /* versions that are lost */
-    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, ways that are slower than asked for, long waits for other ranks */
+    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, ways that are slower than asked for, and other
+                       * ranks that do not come */
     TF_LOG_INFO = 3,  /* what each start found */
     TF_LOG_DEBUG = 4
 };

@@ -2,7 +2,8 @@
  * VELOC's client API on Tierflow: programs written for it compile and run unchanged.
  *
  * Functions return VELOC_SUCCESS or VELOC_FAILURE unless they say otherwise; what went wrong is written to the standard error,
- * and tf_error_message() of tierflow.h tells it. None exits. There is one client for each process.
+ * and tf_error_message() of tierflow.h tells it, unless MPI failed in VELOC_Init, or Fortran's module refused an array. None exits. There
+ * is one client for each process.
  *
  * Without MPI, define VELOC_WITHOUT_MPI before including this.
  */

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -227,19 +228,26 @@ static void release(void *context)
     free(with);
 }
 
+/* Says why there is no group: tf_error_message() has only what the library says. */
+static int refused(int status, const char *why)
+{
+    fprintf(stderr, "tierflow: tf_mpi_group: %s\n", why);
+    return status;
+}
+
 int tf_mpi_group(MPI_Comm comm, tf_group *group)
 {
     static int groups;
     int rank, threads, number;
     meeting *with;
     if (!is_there())
-        return TF_GROUP;
+        return refused(TF_GROUP, "MPI is not there: call it between MPI_Init and MPI_Finalize");
     with = calloc(1, sizeof *with);
     if (with == NULL)
-        return TF_NO_ROOM;
+        return refused(TF_NO_ROOM, "there is no memory for a group");
     if (MPI_Comm_dup(comm, &with->comm) != MPI_SUCCESS) {
         free(with);
-        return TF_GROUP;
+        return refused(TF_GROUP, "MPI failed to duplicate the communicator");
     }
     with->talk = MPI_COMM_NULL;
     number = groups + 1;
@@ -249,7 +257,7 @@ int tf_mpi_group(MPI_Comm comm, tf_group *group)
             MPI_Comm_free(&with->talk);
         MPI_Comm_free(&with->comm);
         free(with);
-        return TF_GROUP;
+        return refused(TF_GROUP, "MPI failed while the ranks agreed on the group");
     }
     /* The standard promises tags up to this. */
     with->tag = groups % 32768;
