@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(absent_to(&[1, 2, 3]), [[0], [0], [0]]);
     }
 
-    /// Calls of ranks from 1 on, each over the transport that it is given.
+    /// The call of a rank over its own transport, in a group of `N`.
     fn gathers<const N: usize>(
         transports: &[Arc<Directory>; N],
         rank: u32,
@@ -308,20 +308,44 @@ mod tests {
         });
     }
 
+    /// A transport that notes how long its user would wait for each message.
+    #[derive(Debug)]
+    struct Noted {
+        inner: Directory,
+        patiences: std::sync::mpsc::Sender<Duration>,
+    }
+
+    impl Transport for Noted {
+        fn send(&self, to: u32, message: &[u8], patience: Duration) -> crate::Result<()> {
+            self.inner.send(to, message, patience)
+        }
+
+        fn receive(&self, from: u32, patience: Duration) -> crate::Result<Vec<u8>> {
+            let _nobody_listens = self.patiences.send(patience);
+            self.inner.receive(from, patience)
+        }
+    }
+
     #[test]
-    fn a_rank_that_comes_later_than_others_is_not_called_absent() {
+    fn a_rank_waits_anew_once_rank_0_has_begun_however_late_that_was() {
         let home = tempfile::tempdir().unwrap();
-        let transports = transports::<3>(home.path());
-        let patience = Duration::from_secs(2);
-        let call = |rank| match gathers(&transports, rank, b"here", patience) {
+        let open = |rank| Directory::open(home.path(), 1, rank).unwrap();
+        let (patiences, noted) = std::sync::mpsc::channel();
+        let (inner, patience) = (open(1), Duration::from_secs(20));
+        let first = TransportCollective::new(Arc::new(Noted { inner, patiences }), 1, 3);
+        let absent = |gathered| match gathered {
             Err(Error::Absent { ranks, .. }) => ranks,
             other => panic!("{other:?}"),
         };
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| call(1));
-            std::thread::sleep(patience / 4 * 3);
-            assert_eq!(call(0), [2]);
-            assert_eq!(first.join().unwrap(), [2]);
+            let call = scope.spawn(|| absent(first.all_gather(b"here", patience)));
+            assert!(noted.recv().unwrap() <= patience);
+            let late = TransportCollective::new(Arc::new(open(0)), 0, 3);
+            let gathered = late.all_gather(b"here", Duration::from_secs(1));
+            assert_eq!(absent(gathered), [2]);
+            assert_eq!(call.join().unwrap(), [2]);
+            // A quarter more than the patience, less the time that the test itself took.
+            assert!(noted.recv().unwrap() > patience);
         });
     }
 }

@@ -10,7 +10,7 @@ use crate::workers::Stop;
 use tierflow_device::OwnerProcess;
 
 /// Between two looks at a lock: often at first, as turns are short, and then less.
-const SHORTEST: Duration = Duration::from_micros(50);
+pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// Returns the folder of this user's files for `purpose`: in the directory that the system makes for a user's sessions, or
@@ -123,12 +123,13 @@ pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
 /// Asks until it is done; returns false at the deadline, or once the thread is to end.
 pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
     let ask = || done().then_some(());
-    poll_unless(|| stop.is_set() || Instant::now() >= deadline, ask).is_some()
+    poll_unless(|| stop.is_set() || Instant::now() >= deadline, LONGEST, ask).is_some()
 }
 
-/// Asks until there is an answer; returns `None` once it is to give up.
+/// Asks until there is an answer, with `longest` between two tries at most; returns `None` once it is to give up.
 pub(crate) fn poll_unless<T>(
     gives_up: impl Fn() -> bool,
+    longest: Duration,
     mut ask: impl FnMut() -> Option<T>,
 ) -> Option<T> {
     let begun = Instant::now();
@@ -139,7 +140,7 @@ pub(crate) fn poll_unless<T>(
         if gives_up() {
             return None;
         }
-        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST, LONGEST));
+        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST, longest));
     }
 }
 

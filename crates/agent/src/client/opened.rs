@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tierflow_store::Result;
 
-/// Something that is opened when it is first needed. Storage may hang, so nothing but another opening waits while it is opened or used.
+/// Something that is opened when it is first needed. Storage may hang, so nothing but another opening and [`wait`](Self::wait) waits while it is
+/// opened, and nothing while it is used.
 #[derive(Debug)]
 pub(super) struct OpenSlot<T> {
     opening: Mutex<()>,

@@ -64,7 +64,7 @@ fn external_storage_that_is_slow_to_open_holds_up_no_other_call() {
     assert!(is_free);
 }
 
-/// Bytes that come one by one do not begin the client's time anew, nor do signals, which end a wait as they do.
+/// Bytes that come one by one do not begin the client's time anew.
 #[test]
 fn an_answer_that_does_not_come_as_a_whole_breaks_the_connection() {
     let (stream, mut agent) = UnixStream::pair().unwrap();

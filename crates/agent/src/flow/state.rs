@@ -265,12 +265,14 @@ impl State {
         self.running.len() > self.hanging.len()
     }
 
-    /// Returns true if an agent that was told to end does not wait for the route: nothing is left, or nothing could be brought once. A scan
-    /// that begins after such a failure is not waited for, however long it takes.
+    /// Returns true if an agent that was told to end does not wait for the route: nothing is left, a scan is late, or nothing could be brought
+    /// once. A scan that begins after such a failure is not waited for, however long it takes. One that was late may still find something to
+    /// bring.
     pub(crate) fn may_end(&mut self, now: Instant) -> bool {
-        self.gave_up |= self.is_stuck(now);
+        let fails = !self.hanging.is_empty() || !self.back_off.is_over(now);
+        self.gave_up |= fails && !self.goes_on();
         let is_idle = self.is_idle() && self.scan_at > now;
-        is_idle || (self.gave_up && !self.goes_on())
+        is_idle || (self.gave_up && !self.goes_on()) || self.is_stuck(now)
     }
 
     /// A scan found the node as it should be.
@@ -310,6 +312,17 @@ mod tests {
         // A client that asks for it again does not wait for the copy that hangs.
         state.watch(7);
         assert!(matches!(state.outcome(7), Some(Err(_))));
+    }
+
+    #[test]
+    fn a_scan_that_was_late_ends_nothing_once_it_has_found_versions() {
+        let mut state = State::new();
+        let now = Instant::now();
+        state.scanning = Some(now);
+        assert!(state.may_end(now + Duration::from_secs(1)));
+        state.scanning = None;
+        state.waiting.insert(7);
+        assert!(!state.may_end(now + Duration::from_secs(2)));
     }
 
     #[test]

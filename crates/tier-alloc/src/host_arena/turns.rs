@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tierflow_sync::{Mutex, rank};
 
-use crate::directory::{is_free, poll_unless};
+use crate::directory::{SHORTEST, is_free, poll_unless};
 use crate::error::{Error, Result};
 use crate::workers::Stop;
 
@@ -51,11 +51,16 @@ impl PinTurns {
     /// ended.
     pub(super) fn take_unless<T>(&self, stop: &Stop, work: impl FnOnce() -> T) -> Option<T> {
         let gives_up = || stop.is_set();
-        let file = poll_unless(gives_up, || self.0.try_lock())?;
-        poll_unless(gives_up, || is_free(file.try_lock()).then_some(()))?;
+        let file = poll_unless(gives_up, SHORTEST, || self.0.try_lock())?;
+        poll_unless(gives_up, SHORTEST, || {
+            is_free(file.try_lock()).then_some(())
+        })?;
         let done = work();
         // A file system without locks refuses this, too; otherwise the lock ends with the file at the latest.
         let _ = file.unlock();
+        drop(file);
+        // Whoever waits looks at least once before this thread asks for the next turn.
+        std::thread::sleep(2 * SHORTEST);
         Some(done)
     }
 }
