@@ -34,7 +34,7 @@ pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Optio
         now: 0.0,
     };
     let mut sweep = 0.0;
-    while let Some(&action) = actions.get(player.next) {
+    while let Some(action) = actions.get(player.next) {
         let stay = residency.of_action[player.next];
         while player.begin_transfers() | player.begin_action(action, stay) {}
         let transfers = player.links.iter().filter_map(|link| link.until);
@@ -50,7 +50,7 @@ pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Optio
             }
         }
         if player.until.take_if(is_over).is_some() {
-            match action {
+            match *action {
                 Action::Save { .. } => player.arrive(stay),
                 Action::Restart { .. } => player.use_once(stay),
                 Action::EndForward => sweep = now,
@@ -88,9 +88,9 @@ struct Player<'a> {
 
 impl Player<'_> {
     /// Starts the next action if the device is idle and has what the action needs.
-    fn begin_action(&mut self, action: Action, stay: usize) -> bool {
+    fn begin_action(&mut self, action: &Action, stay: usize) -> bool {
         let Model { copy, .. } = self.model;
-        let time = match action {
+        let time = match *action {
             _ if self.until.is_some() => return false,
             Action::Forward { from, to } => to.saturating_sub(from) as f64 * self.model.forward,
             Action::Reverse { .. } => self.model.backward,

@@ -59,7 +59,7 @@ impl PinTurns {
         // A file system without locks refuses this, too; otherwise the lock ends with the file at the latest.
         let _ = file.unlock();
         drop(file);
-        // Whoever waits looks at least once before this thread asks for the next turn.
+        // A process that waits looks at least once before this thread asks for the next turn.
         std::thread::sleep(2 * SHORTEST);
         Some(done)
     }
