@@ -382,7 +382,7 @@ mod tests {
         // The pause of its route ends later than this.
         assert!(is_over(begun));
         assert!(is_over(minute));
-        // Whoever says so again begins nothing anew.
+        // A second word begins nothing anew.
         server.stop();
         assert!(is_over(minute));
     }
