@@ -277,7 +277,7 @@ impl Server {
     }
 
     /// Accepts no more routes, and scans for what is left now. What failed before is tried once more; what fails from now on is the next
-    /// agent's. Whoever says so again changes nothing.
+    /// agent's. A second word changes nothing.
     fn stop(&self) {
         let mut shared = self.shared.lock();
         if std::mem::replace(&mut shared.stopping, true) {

@@ -124,13 +124,8 @@ impl Context {
             let set = unsafe { result::ctx::set_current(self.handle) };
             set.map_err(|error| lost("cuCtxSetCurrent", error))?;
         }
-        let mut entered = Entered {
-            before,
-            capture: None,
-        };
-        let relaxed = CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        entered.capture = Some(exchange_capture_mode(relaxed)?);
-        Ok(entered)
+        let capture = exchange_capture_mode(CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        Ok(Entered { before, capture })
     }
 }
 
@@ -148,15 +143,12 @@ impl Drop for Context {
 #[derive(Debug)]
 pub struct Entered {
     before: Option<sys::CUcontext>,
-    /// The mode that the thread had.
-    capture: Option<CaptureMode>,
+    capture: CaptureMode,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(mode) = self.capture {
-            let _ = exchange_capture_mode(mode);
-        }
+        let _ = exchange_capture_mode(self.capture);
         if let Some(before) = self.before {
             // SAFETY: it was current on entry, and the code that made it so keeps it alive.
             let _ = unsafe { result::ctx::set_current(before) };
