@@ -251,3 +251,26 @@ fn a_graph_that_is_captured_disturbs_nothing_and_is_not_disturbed() {
     // SAFETY: the stream is alive, and nothing uses it.
     unsafe { result::stream::destroy(captured) }.unwrap();
 }
+
+/// An application destroys its streams while we still know them, and their handles name others then.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn an_adopted_stream_that_orders_work_is_let_go_without_a_wait() {
+    let device = gpu().unwrap();
+    let theirs = device.stream().unwrap();
+    let handle = theirs.cuda_handle().unwrap();
+    let is_let_go = (0..100).any(|_| {
+        let (ends, copies) = busy(&device, &theirs).unwrap();
+        // SAFETY: `theirs` is there for the whole test.
+        let adopted = unsafe { device.adopt_stream(handle) }.unwrap();
+        let behind = adopted.record().unwrap();
+        drop(adopted);
+        // Another test may keep the driver for longer than the copies take.
+        let is_early = !ends.is_done().unwrap();
+        behind.synchronize().unwrap();
+        assert!(ends.is_done().unwrap());
+        drop(copies);
+        is_early
+    });
+    assert!(is_let_go);
+}

@@ -87,30 +87,30 @@ impl Counter {
         self.is_reached(*self.last.lock())
     }
 
-    /// Waits for `number`. Asks the driver every `QUERY_INTERVAL`, as a lost device writes nothing any more.
-    pub(super) fn wait(&self, number: u32, stream: sys::CUstream, waiting: Waiting) -> Result<()> {
-        /// Time between two queries of the driver.
-        const QUERY_INTERVAL: Duration = Duration::from_millis(20);
+    /// Waits for `number`.
+    ///
+    /// # Safety
+    /// As for [`report_loss`].
+    pub(super) unsafe fn wait(
+        &self,
+        number: u32,
+        context: &Context,
+        stream: sys::CUstream,
+        waiting: Waiting,
+    ) -> Result<()> {
         /// Time that a spinning thread keeps its processor before it yields.
         const SPIN: Duration = Duration::from_millis(5);
         const POLL_INTERVAL: Duration = Duration::from_micros(40);
         let begun = Instant::now();
         let mut asked = begun;
         while !self.is_reached(number) {
-            let now = Instant::now();
             match waiting {
-                Waiting::Spinning if now - begun < SPIN => std::hint::spin_loop(),
+                Waiting::Spinning if begun.elapsed() < SPIN => std::hint::spin_loop(),
                 Waiting::Spinning => std::thread::yield_now(),
                 Waiting::Asleep => std::thread::sleep(POLL_INTERVAL),
             }
-            if now - asked > QUERY_INTERVAL {
-                asked = now;
-                // SAFETY: the caller keeps the stream alive, and the context is current.
-                match unsafe { sys::cuStreamQuery(stream) }.result() {
-                    Ok(()) | Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => {}
-                    Err(error) => return Err(lost("cuStreamQuery", error)),
-                }
-            }
+            // SAFETY: the caller's promise.
+            unsafe { report_loss(context, stream, &mut asked) }?;
         }
         Ok(())
     }
@@ -122,5 +122,29 @@ impl Counter {
     pub(super) unsafe fn free(&self, context: &Context) {
         // SAFETY: allocated in `new`, and the caller's promise.
         unsafe { free_pinned(context, self.address) };
+    }
+}
+
+/// Asks the driver whether the device is lost, as a lost device writes no number any more. Asks only if `asked` is long ago,
+/// and sets it then.
+///
+/// # Safety
+/// The stream is alive, and of `context`.
+pub(super) unsafe fn report_loss(
+    context: &Context,
+    stream: sys::CUstream,
+    asked: &mut Instant,
+) -> Result<()> {
+    /// Time between two queries of the driver.
+    const QUERY_INTERVAL: Duration = Duration::from_millis(20);
+    if asked.elapsed() < QUERY_INTERVAL {
+        return Ok(());
+    }
+    *asked = Instant::now();
+    let _entered = context.enter()?;
+    // SAFETY: the caller's promise, and the context is current.
+    match unsafe { sys::cuStreamQuery(stream) }.result() {
+        Ok(()) | Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(()),
+        Err(error) => Err(lost("cuStreamQuery", error)),
     }
 }

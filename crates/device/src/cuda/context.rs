@@ -124,8 +124,14 @@ impl Context {
             let set = unsafe { result::ctx::set_current(self.handle) };
             set.map_err(|error| lost("cuCtxSetCurrent", error))?;
         }
-        let capture = exchange_capture_mode(CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
-        Ok(Entered { before, capture })
+        // Dropping this makes the other context current again if the mode is refused.
+        let mut entered = Entered {
+            before,
+            capture: None,
+        };
+        let relaxed = CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        entered.capture = Some(exchange_capture_mode(relaxed)?);
+        Ok(entered)
     }
 }
 
@@ -143,12 +149,14 @@ impl Drop for Context {
 #[derive(Debug)]
 pub struct Entered {
     before: Option<sys::CUcontext>,
-    capture: CaptureMode,
+    capture: Option<CaptureMode>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let _ = exchange_capture_mode(self.capture);
+        if let Some(mode) = self.capture {
+            let _ = exchange_capture_mode(mode);
+        }
         if let Some(before) = self.before {
             // SAFETY: it was current on entry, and the code that made it so keeps it alive.
             let _ = unsafe { result::ctx::set_current(before) };

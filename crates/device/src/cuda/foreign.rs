@@ -19,8 +19,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) or
-    /// [`Error::Lost`](crate::Error::Lost) if the driver refuses it.
+    /// [`Invalid::NotCuda`] on the host back end.
     ///
     /// # Safety
     ///
@@ -30,12 +29,12 @@ impl Device {
         let what = "adopting a stream";
         let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
         // SAFETY: the caller's promise.
-        let queue = unsafe { CudaQueue::adopt(cuda, named(handle)) }?;
+        let queue = unsafe { CudaQueue::adopt(cuda, named(handle)) };
         Ok(Stream::of(self, Box::new(queue)))
     }
 
     /// Returns true if a CUDA graph is being captured on the stream `handle`. Work given to it then becomes part of the
-    /// graph and does not run, and adopting it would spoil the graph.
+    /// graph and does not run, so a wait for it has no end.
     ///
     /// # Errors
     ///

@@ -6,6 +6,8 @@
 mod completion;
 mod context;
 mod cufile;
+#[cfg(feature = "testing")]
+mod failing;
 mod foreign;
 mod host_memory;
 mod managed;
@@ -34,6 +36,8 @@ use crate::pinned::Pinned;
 pub use context::Entered;
 use context::{Context, checked};
 pub use cufile::{DirectError, DirectFile, DirectFiles, DirectMode, StatusCode};
+#[cfg(feature = "testing")]
+pub use failing::Failure;
 pub use module::{Arg, Function, Launch, Module};
 
 /// The CUDA side of a [`Device`]: see [`Device::as_cuda`].

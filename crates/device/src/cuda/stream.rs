@@ -1,13 +1,14 @@
 //! A CUDA stream that does not wait for the legacy default stream.
 
 use std::any::Any;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
+use tierflow_sync::{Mutex, rank};
 
-use super::completion::{Counter, Waiting};
+use super::completion::{Counter, Waiting, report_loss};
 use super::context::{Context, checked, failure, lost};
 use super::parts::{self, SortedCopies};
 use super::{Cuda, managed};
@@ -23,8 +24,18 @@ struct StreamHandle {
     stream: sys::CUstream,
     /// True if dropping this destroys the stream.
     is_own: bool,
-    /// `None` if the stream cannot write numbers; then the driver is asked.
-    counter: Option<Counter>,
+    /// Made for the first number. `None` inside if the stream cannot write numbers; then the driver is asked.
+    counter: OnceLock<Option<Counter>>,
+}
+
+impl StreamHandle {
+    /// Returns the stream's counter. The context is current.
+    fn counter(&self) -> Option<&Counter> {
+        let counter = self
+            .counter
+            .get_or_init(|| Counter::new(&self.context, self.stream).ok()?);
+        counter.as_ref()
+    }
 }
 
 // SAFETY: a stream handle is a name that the driver accepts from any thread; the driver locks.
@@ -35,7 +46,7 @@ unsafe impl Sync for StreamHandle {}
 impl Drop for StreamHandle {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            if let Some(counter) = &self.counter {
+            if let Some(Some(counter)) = self.counter.get() {
                 if !counter.is_idle() {
                     // A number is still to be written. After an error the device is lost, and writes nothing.
                     // SAFETY: the stream is alive: an adopted one has work that was not waited for yet.
@@ -63,33 +74,32 @@ impl CudaQueue {
         let _entered = cuda.context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = checked("cuStreamCreate", result::stream::create(kind))?;
-        Self::with_counter(cuda, stream, true)
+        let queue = Self::of(cuda, stream, true);
+        // The first copy waits for no memory of the counter.
+        queue.handle.counter();
+        Ok(queue)
     }
 
     /// Wraps a stream of another library.
     ///
     /// # Safety
     /// As for `Device::adopt_stream`.
-    pub(super) unsafe fn adopt(cuda: &Cuda, stream: sys::CUstream) -> Result<Self> {
-        let _entered = cuda.context.enter()?;
-        Self::with_counter(cuda, stream, false)
+    pub(super) unsafe fn adopt(cuda: &Cuda, stream: sys::CUstream) -> Self {
+        Self::of(cuda, stream, false)
     }
 
-    /// Wraps `stream`. The context is current.
-    fn with_counter(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Result<Self> {
-        let context = &cuda.context;
-        // Dropping the handle destroys our own stream from here on.
-        let mut handle = StreamHandle {
-            context: Arc::clone(context),
+    /// Wraps `stream`.
+    fn of(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Self {
+        let handle = StreamHandle {
+            context: Arc::clone(&cuda.context),
             stream,
             is_own,
-            counter: None,
+            counter: OnceLock::new(),
         };
-        handle.counter = Counter::new(context, stream)?;
-        Ok(Self {
+        Self {
             handle: Arc::new(handle),
             parts: Arc::clone(&cuda.parts),
-        })
+        }
     }
 
     /// Makes later work of the stream start after an event that `record` records.
@@ -215,10 +225,13 @@ unsafe impl Queue for CudaQueue {
 
     fn synchronize(&self) -> Result<()> {
         let _entered = self.context().enter()?;
-        if let Some(counter) = &self.handle.counter
+        if let Some(counter) = self.handle.counter()
             && let Ok(number) = counter.enqueue(self.handle())
         {
-            return counter.wait(number, self.handle(), Waiting::Spinning);
+            // SAFETY: the handle keeps its stream alive, or the caller of `adopt_stream` does.
+            return unsafe {
+                counter.wait(number, self.context(), self.handle(), Waiting::Spinning)
+            };
         }
         // SAFETY: the stream is ours and alive.
         let done = unsafe { result::stream::synchronize(self.handle()) };
@@ -227,10 +240,16 @@ unsafe impl Queue for CudaQueue {
 
     fn record(&self, mark: MarkKind) -> Result<Box<dyn Mark>> {
         let _entered = self.context().enter()?;
-        if let (Some(counter), MarkKind::End) = (&self.handle.counter, mark) {
+        if mark == MarkKind::End
+            && let Some(counter) = self.handle.counter()
+        {
             let number = counter.enqueue(self.handle())?;
             let handle = Arc::clone(&self.handle);
-            return Ok(Box::new(NumberMark { handle, number }));
+            return Ok(Box::new(NumberMark {
+                handle,
+                number,
+                asked: Mutex::new(Instant::now()),
+            }));
         }
         let flags = match mark {
             MarkKind::Timed => sys::CUevent_flags::CU_EVENT_DEFAULT as u32,
@@ -282,23 +301,39 @@ fn border(copy: Copy) -> usize {
 struct NumberMark {
     handle: Arc<StreamHandle>,
     number: u32,
+    /// The time at which `is_done` asked the driver last, or at which the number was enqueued.
+    asked: Mutex<Instant, { rank::DEVICE_LEAF }>,
+}
+
+impl NumberMark {
+    /// Returns the stream's counter, which a stream with number marks always has.
+    fn counter(&self) -> Option<&Counter> {
+        self.handle.counter.get()?.as_ref()
+    }
 }
 
 impl Mark for NumberMark {
     fn is_done(&self) -> Result<bool> {
-        // A stream with number marks always has a counter.
-        Ok(self
-            .handle
-            .counter
-            .as_ref()
-            .is_none_or(|counter| counter.is_reached(self.number)))
+        let is_late = |counter: &Counter| !counter.is_reached(self.number);
+        if self.counter().is_some_and(is_late) {
+            // SAFETY: the handle keeps its stream alive, or the caller of `adopt_stream` does.
+            unsafe {
+                report_loss(
+                    &self.handle.context,
+                    self.handle.stream,
+                    &mut self.asked.lock(),
+                )
+            }?;
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn synchronize(&self) -> Result<()> {
-        let _entered = self.handle.context.enter()?;
-        let stream = self.handle.stream;
-        self.handle.counter.as_ref().map_or(Ok(()), |counter| {
-            counter.wait(self.number, stream, Waiting::Asleep)
+        let handle = &self.handle;
+        self.counter().map_or(Ok(()), |counter| {
+            // SAFETY: as above.
+            unsafe { counter.wait(self.number, &handle.context, handle.stream, Waiting::Asleep) }
         })
     }
 
