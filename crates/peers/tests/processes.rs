@@ -10,9 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{hosts, read, write};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tierflow_device::Device;
-use tierflow_peers::{Borrowed, Error, Lender, Loan};
+use tierflow_peers::{Borrowed, Error, Lender, Loan, Overflow, Remainder};
+use tierflow_placement::{MinTimeMaxFlow, Problem, Share, Strategy, Topology};
 use tierflow_testing::{Process, assert_matches, noise};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,16 +26,18 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["lend", path] => lend(Path::new(path)),
         ["borrow", path] => borrow(Path::new(path)),
+        ["copy"] => copy(),
         // The test has nothing to list and no ignored cases.
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
-            let cases: [Case; 5] = [
+            let cases: [Case; 6] = [
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),
                 ("a process that says nonsense", nonsense),
                 ("a wait that is interrupted over and over", interrupted),
+                ("a process that may start few threads", few_threads),
             ];
             for (name, case) in cases {
                 case(&device);
@@ -179,4 +182,35 @@ fn interrupted(device: &Device) {
     });
     assert!(ended, "it waits for ever");
     assert_eq!(borrower.report(), "gave up");
+}
+
+fn few_threads(_: &Device) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command.arg("copy").env("RUST_MIN_STACK", "33554432");
+    assert_eq!(Process::start(command, "").report(), "refused");
+}
+
+/// Copies to eight peers at once, where there is room for the stack of one thread.
+fn copy() {
+    let devices = hosts(8, 64 << 20);
+    let mut shares = [Share::Spare(1 << 20); 8];
+    shares[0] = Share::Remainder(6 << 20);
+    let topology = Topology::dgx_1();
+    let problem = Problem::new(&topology, &shares).unwrap();
+    let schedule = MinTimeMaxFlow::default().schedule(&problem).unwrap();
+    assert!(schedule.transfers().len() > 2);
+    let overflow = Overflow::new(&devices, &schedule).unwrap();
+    let memory = devices[0].alloc(6 << 20).unwrap();
+    let remainders = [Some(Remainder { memory, start: 0 })];
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let room = Some(pages * rustix::param::page_size() as u64 + (48 << 20));
+    let limit = Rlimit {
+        current: room,
+        maximum: room,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let refused = overflow.store(&remainders, PATIENCE);
+    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+    println!("refused");
 }
