@@ -178,6 +178,15 @@ def test_a_state_of_any_mappings_is_left_as_it_is(engine: tierflow.Engine) -> No
     writer.close()
 
 
+def test_the_next_number_is_above_those_of_discarded_versions(engine: tierflow.Engine) -> None:
+    for version in range(3):
+        engine.checkpoint(version, np.zeros(10))
+        engine.discard(version)
+    writer = tierflow.torch.StorageWriter(engine)
+    dcp.save({"weight": torch.ones(3)}, storage_writer=writer)
+    assert writer.version == 3
+
+
 def test_a_disk_that_fails_is_the_waits_error(tmp_path: pathlib.Path) -> None:
     directory = tmp_path / "kept"
     lost = pytest.warns(ResourceWarning, match="version 9 is lost")
