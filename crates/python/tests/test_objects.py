@@ -1,6 +1,8 @@
 """Object stores: an S3 server of this machine, and URLs that lead nowhere."""
 
+import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -106,3 +108,26 @@ def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(tierflow.TierflowError, match="AWS_ALLOW_HTTP"):
         engine("s3://runs/a")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.usefixtures("s3")
+def test_a_fork_opens_a_bucket_anew() -> None:
+    with engine("s3://runs/f") as one:
+        one.save(0, {"x": 7})
+    repository = tierflow.Repository("s3://runs/f")
+    assert repository.load(0) == {"x": 7}
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            with pytest.raises(tierflow.ArgumentError, match="fork: open it again here"):
+                repository.load(0)
+            assert tierflow.Repository("s3://runs/f").load(0) == {"x": 7}
+            del repository
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    assert repository.load(0) == {"x": 7}
