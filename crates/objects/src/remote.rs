@@ -337,7 +337,7 @@ impl Drop for Remote {
             match self.process == std::process::id() {
                 // A thread of the caller's runtime may not block, and a store that hangs is not waited for.
                 true => runtime.shutdown_background(),
-                // Its locks may be held by threads that a fork does not have.
+                // A fork does not have the threads that may hold locks of the runtime.
                 false => std::mem::forget(runtime),
             }
         }

@@ -44,7 +44,7 @@ pub(crate) fn run(
         std::thread::sleep(Duration::from_micros(200));
         start = Instant::now();
         go.store(true, Ordering::Release);
-        // Those that were started are awaited at the end of the scope.
+        // The scope waits for those that were started.
         let threads = threads.map_err(|why| Error::System {
             doing: "starting a thread",
             why,
