@@ -209,6 +209,18 @@ def test_wide_arrays_are_refused_where_jax_has_none(engine: tierflow.Engine) -> 
         tierflow.jax.load(engine, 0, {"a": jax.ShapeDtypeStruct((2,), np.int64)})
 
 
+def test_a_part_that_was_not_saved_is_named_before_any_is_loaded(engine: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 2)
+    tierflow.torch.AsyncCheckpointer(engine, every=1, model=model).save(3)
+    other = torch.nn.Linear(2, 2)
+    before = other.weight.clone()
+    checkpointer = tierflow.torch.AsyncCheckpointer(engine, every=1, model=other, sampler=torch.nn.Linear(1, 1))
+    with pytest.raises(tierflow.ArgumentError, match="version 0 has no state of sampler"):
+        checkpointer.resume()
+    assert torch.equal(other.weight, before)
+
+
 def test_leaves_of_jax_are_told_apart(engine: tierflow.Engine) -> None:
     jax = pytest.importorskip("jax")
 
