@@ -56,6 +56,16 @@ pub struct System {
     pub path: Option<PathBuf>,
 }
 
+impl System {
+    /// The system's error for a file.
+    pub(crate) fn of(path: &Path, error: &std::io::Error) -> Self {
+        Self {
+            errno: error.raw_os_error(),
+            path: Some(path.to_owned()),
+        }
+    }
+}
+
 impl From<&Error> for System {
     fn from(error: &Error) -> Self {
         match error {
@@ -114,12 +124,8 @@ impl Failure {
     /// A file that could not be used.
     #[must_use]
     pub fn file(path: &Path, error: &std::io::Error) -> Self {
-        let system = System {
-            errno: error.raw_os_error(),
-            path: Some(path.to_owned()),
-        };
         Self {
-            system,
+            system: System::of(path, error),
             ..Self::new(Status::Storage, format!("{}: {error}", path.display()))
         }
     }

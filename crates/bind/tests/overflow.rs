@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tierflow_bind::{Door, EngineHandle, Options, Outcome};
+use tierflow_bind::{Door, EngineHandle, Options, Outcome, Status};
 use tierflow_engine::{Region, RegionMut};
 
 fn open(overflow: &str, machine: &Path) -> Outcome<Arc<EngineHandle>> {
@@ -64,4 +64,34 @@ fn options_that_do_not_fit_together_are_told() {
         .unwrap();
     let failure = EngineHandle::open(options, Door::default()).unwrap_err();
     assert!(failure.text.contains("as overflow"), "{failure}");
+}
+
+#[test]
+fn a_failure_of_peers_says_who_is_to_mend_it() {
+    // The file cannot be read, and cannot be written.
+    let home = tempfile::tempdir().unwrap();
+    for machine in [
+        home.path().to_owned(),
+        home.path().join("missing/machine.toml"),
+    ] {
+        let failure = open("host=16MiB", &machine).unwrap_err();
+        assert_eq!(failure.status, Status::Storage, "{failure}");
+        assert_eq!(failure.system.path, Some(machine), "{failure}");
+        assert!(failure.system.errno.is_some(), "{failure}");
+    }
+    let file = home.path().join("machine.toml");
+    std::fs::write(&file, "format = 0").unwrap();
+    let failure = open("host=16MiB", &file).unwrap_err();
+    assert_eq!(failure.status, Status::Argument, "{failure}");
+    // More than any process has addresses for.
+    let mut options = Options::default();
+    for (key, value) in [
+        ("device", "host"),
+        ("device_cache", "8MiB"),
+        ("peers", "host=1PiB"),
+    ] {
+        options.set(key, value).unwrap().unwrap();
+    }
+    let failure = EngineHandle::open(options, Door::default()).unwrap_err();
+    assert_eq!(failure.status, Status::NoRoom, "{failure}");
 }

@@ -46,7 +46,7 @@ pub enum Error {
         /// The loader's own words.
         reason: String,
     },
-    /// nvCOMP refused the call: store the input unencoded.
+    /// nvCOMP refused the call: store the input unencoded, or decode on the processor.
     #[cfg(all(feature = "nvcomp", feature = "cuda"))]
     #[error("nvCOMP failed to {what}: status {status}")]
     Nvcomp {

@@ -4,13 +4,14 @@ mod assembly;
 mod machine;
 pub(crate) mod tier;
 
-use tier::ScratchTier;
+use tier::{AnyTier, ScratchTier};
 pub use tier::{MemoryCache, Tier};
 
 use crate::flush::Flush;
 use crate::history::HistoryOptions;
 use crate::plan::AfterRestore;
 use crate::run::{PeerMemory, StageOptions};
+use std::mem::Discriminant;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
@@ -31,8 +32,8 @@ pub struct EngineBuilder {
     scratch: Option<ScratchTier>,
     pub(crate) history: HistoryOptions,
     node_local_limit: u64,
-    /// An option that a tier was given and does not have.
-    refused: Option<&'static str>,
+    /// Options that a tier of this kind was given and does not have.
+    refused: Vec<(&'static str, Discriminant<AnyTier>)>,
     after_restore: AfterRestore,
     flush: Option<Flush>,
     timeline: usize,
@@ -51,7 +52,7 @@ impl EngineBuilder {
             scratch: None,
             history: HistoryOptions::default(),
             node_local_limit: UNLIMITED,
-            refused: None,
+            refused: Vec::new(),
             after_restore: AfterRestore::default(),
             flush: None,
             timeline: 0,

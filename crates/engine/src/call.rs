@@ -7,7 +7,7 @@ use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline, Interrupt};
 use crate::plan::Event;
 use crate::region::{self, Region, RegionMut};
-use crate::run::{NewVersion, Pieces, PlanGuard, SourceRegions, TargetRegions};
+use crate::run::{NewVersion, Pieces, PlanGuard, SourceRegions, TargetRegions, touch};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
 use std::time::Duration;
@@ -266,6 +266,7 @@ impl<'a> Call<'a> {
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let _span = tracing::debug_span!("restore", version, size = given).entered();
+        touch(given, regions);
         let (expected, mut core) = self.engine.locked_size(deadline, version)?;
         if given != expected {
             return Err(Error::SizeMismatch {

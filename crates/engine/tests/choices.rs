@@ -69,6 +69,22 @@ fn an_option_that_a_tier_does_not_have_is_refused() {
 }
 
 #[test]
+fn a_tier_that_is_given_again_is_refused_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let node_local = || Tier::node_local(directory.path());
+    let builder = || builder().tier(node_local().checksums(true).checksums(false));
+    let engine = builder().tier(node_local()).build().unwrap();
+    drop(engine);
+    // A tier of another kind does not take its place.
+    assert_matches!(
+        builder().tier(Tier::host(1 << 20)).build(),
+        Err(Error::Build(BuildError::Option {
+            option: "checksums"
+        }))
+    );
+}
+
+#[test]
 fn ranks_are_counted_from_0() {
     let directory = tempfile::tempdir().unwrap();
     for (rank, ranks) in [(5, 3), (3, 3), (0, 0)] {

@@ -24,11 +24,10 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn open(url: &str, patience: Duration) -> Result<ObjectBlobs> {
     let (scheme, path, url) = parsed(url)?;
-    let store = store(&scheme, &url, patience)?;
     // The first request has a shorter limit of its own, so that a misspelt address is told soon.
-    let first = Remote::new(Arc::clone(&store), patience.min(FIRST_PATIENCE))?;
-    match first.probe(&path) {
-        Ok(Ok(())) => ObjectBlobs::new(store, path, patience),
+    let first = patience.min(FIRST_PATIENCE);
+    match Remote::new(store(&scheme, &url, first)?, first)?.probe(&path) {
+        Ok(Ok(())) => ObjectBlobs::new(store(&scheme, &url, patience)?, path, patience),
         Ok(Err(error)) => Err(refused(&scheme, &url, &error)),
         Err(error) => Err(Error::Remote(format!(
             "{url} cannot be reached: {error}; {}",
@@ -79,34 +78,24 @@ fn store(
 ) -> Result<Arc<dyn ObjectStore>> {
     crypto::supported()?;
     let crypto = Arc::new(Graviola);
-    // Repeated tries end within the deadline of the request.
-    let retry = RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(5),
-            base: 2.,
-        },
-        max_retries: 20,
-        retry_timeout: patience,
-    };
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
             .with_url(url.as_str())
-            .with_retry(retry)
+            .with_retry(retry(patience))
             .with_crypto_provider(crypto)
             .with_http_connector(Connector)
             .build()
             .map(|store| Arc::new(store) as _),
         ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
             .with_url(url.as_str())
-            .with_retry(retry)
+            .with_retry(retry(patience))
             .with_crypto_provider(crypto)
             .with_http_connector(Connector)
             .build()
             .map(|store| Arc::new(store) as _),
         _ => MicrosoftAzureBuilder::from_env()
             .with_url(url.as_str())
-            .with_retry(retry)
+            .with_retry(retry(patience))
             .with_crypto_provider(crypto)
             .with_http_connector(Connector)
             .build()
@@ -119,6 +108,20 @@ fn store(
             message(&error)
         ))
     })
+}
+
+/// Tries again until shortly before the deadline of the request, however often that is: so the last try's own error is told.
+fn retry(patience: Duration) -> RetryConfig {
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(5));
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: least,
+            max_backoff: (patience / 8).clamp(least, most),
+            base: 2.,
+        },
+        max_retries: 1_000_000,
+        retry_timeout: patience / 4 * 3,
+    }
 }
 
 /// The setting to look at.
@@ -208,6 +211,22 @@ mod tests {
             ("s3://bucket/x?versionId=3", "query"),
         ] {
             assert!(wrong(url).contains(expected), "{url}: {}", wrong(url));
+        }
+    }
+
+    #[test]
+    fn tries_end_by_the_deadline_alone_and_before_it() {
+        for seconds in [1, 20, 60, 3600] {
+            let patience = Duration::from_secs(seconds);
+            let retry = retry(patience);
+            assert!(retry.max_retries > patience.as_millis() as usize / 100);
+            assert!(retry.retry_timeout > patience / 2);
+            assert!(retry.retry_timeout + retry.backoff.max_backoff < patience);
+        }
+        for patience in [Duration::ZERO, Duration::MAX] {
+            let backoff = retry(patience).backoff;
+            assert!(!backoff.init_backoff.is_zero());
+            assert!(backoff.init_backoff <= backoff.max_backoff);
         }
     }
 

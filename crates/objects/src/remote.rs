@@ -28,6 +28,8 @@ const PARTS_AT_A_TIME: usize = 4;
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
     patience: Duration,
+    /// The process whose threads the runtime has. A fork has neither those nor connections of its own.
+    process: u32,
     /// There until this is dropped.
     runtime: Option<Runtime>,
 }
@@ -50,6 +52,7 @@ impl Remote {
         Ok(Self {
             store,
             patience,
+            process: std::process::id(),
             runtime: Some(runtime),
         })
     }
@@ -59,6 +62,12 @@ impl Remote {
         let Some(runtime) = &self.runtime else {
             return Err(Error::Remote("the object store was closed".to_owned()));
         };
+        if self.process != std::process::id() {
+            return Err(Error::Argument(
+                "the object store was opened by another process, of which this one is a fork: open it again here"
+                    .to_owned(),
+            ));
+        }
         if Handle::try_current().is_err() {
             return runtime.block_on(work);
         }
@@ -325,8 +334,12 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A thread of the caller's runtime may not block, and a store that hangs is not waited for.
-            runtime.shutdown_background();
+            match self.process == std::process::id() {
+                // A thread of the caller's runtime may not block, and a store that hangs is not waited for.
+                true => runtime.shutdown_background(),
+                // A fork does not have the threads that may hold locks of the runtime.
+                false => std::mem::forget(runtime),
+            }
         }
     }
 }

@@ -121,7 +121,8 @@ impl Part {
     fn is_wanted(&self) -> bool {
         match &self.source {
             Source::Device { recall, .. } => recall.state.asked.load(Ordering::Acquire),
-            Source::Borrowed(loan) => loan.is_recalled().unwrap_or(true),
+            // Nothing more is heard of a loan that is over.
+            Source::Borrowed(loan) => loan.recall().is_none() || loan.is_recalled().unwrap_or(true),
         }
     }
 
@@ -133,21 +134,16 @@ impl Part {
             Source::Borrowed(loan) => loan.map_at(reservation, start),
         }
     }
+}
 
-    /// Reports that no byte of the part is mapped any more. May be called twice.
-    fn returned(&self) {
+impl Drop for Part {
+    /// Reports that no byte of the part is mapped any more: a cache unmaps a part before it drops it.
+    fn drop(&mut self) {
         match &self.source {
             Source::Device { recall, .. } => recall.state.returned.store(true, Ordering::Release),
             // A lender that has ended needs no message.
             Source::Borrowed(loan) => drop(loan.returned()),
         }
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // A cache unmaps all of its addresses before it drops its parts.
-        self.returned();
     }
 }
 
@@ -200,7 +196,8 @@ impl PeerCache {
         let granularity = device.info().granularity;
         let mut total = 0_usize;
         for part in &mut parts {
-            part.bytes = part.bytes.next_multiple_of(granularity);
+            let whole = part.bytes.checked_next_multiple_of(granularity);
+            part.bytes = whole.unwrap_or(usize::MAX);
             total = total.saturating_add(part.bytes);
         }
         if total == 0 {
@@ -292,15 +289,8 @@ impl PeerCache {
         let unmapped = self.reservation.unmap(start..self.usable());
         unmapped.when(|| "unmapping memory of peers".to_owned())?;
         let behind = parts.split_off(first);
-        // The first part is known to be wanted, even if its recall cannot be read twice.
-        let mut kept = Vec::new();
-        for (at, part) in behind.into_iter().enumerate() {
-            if at == 0 || part.is_wanted() {
-                part.returned();
-            } else {
-                kept.push(part);
-            }
-        }
+        let (wanted, kept): (Vec<_>, Vec<_>) = behind.into_iter().partition(Part::is_wanted);
+        drop(wanted);
         match self.append(&mut parts, start, kept).pop() {
             Some((_, failed)) => Err(failed),
             None => Ok(self.usable()),
@@ -321,10 +311,7 @@ impl PeerCache {
                     start += part.bytes;
                     parts.push(part);
                 }
-                Err(error) => {
-                    part.returned();
-                    failed.push((number, error));
-                }
+                Err(error) => failed.push((number, error)),
             }
         }
         failed

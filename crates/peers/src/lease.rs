@@ -307,3 +307,51 @@ fn unexpected(message: &Message) -> Error {
     let Message { kind, value, .. } = message;
     Error::Protocol(format!("message {kind} with {value} is unexpected"))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+    use crate::{Part, PeerCache};
+    use tierflow_device::host;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A loan of so many bytes, as the lender says, and the lender's end of it.
+    fn lent(bytes: u64) -> (Device, Borrowed, Socket, Exported) {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("lender");
+        let device = host::open(host::Options::default()).unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        let chunk = device.export(device.info().granularity).unwrap();
+        std::thread::scope(|scope| {
+            let borrower = scope.spawn(|| Borrowed::ask(&path, 1, PATIENCE).unwrap());
+            let socket = listener.accept(PATIENCE).unwrap();
+            socket.receive("", PATIENCE).unwrap();
+            socket.send("", LENT, bytes, Some(chunk.fd())).unwrap();
+            (device.clone(), borrower.join().unwrap(), socket, chunk)
+        })
+    }
+
+    #[test]
+    fn memory_of_a_lender_that_talks_nonsense_is_given_back() {
+        let (device, loan, lender, chunk) = lent(4096);
+        let cache = PeerCache::new(&device, vec![Part::borrowed(loan)]).unwrap();
+        assert_eq!(cache.usable(), chunk.len());
+        lender.send("", 99, 0, None).unwrap();
+        assert_eq!(cache.wanted(), Some(0));
+        assert_eq!(cache.give_back().unwrap(), 0);
+        let returned = lender.receive("", PATIENCE).unwrap();
+        assert_eq!(returned.kind, RETURNED);
+    }
+
+    #[test]
+    fn a_loan_longer_than_all_addresses_is_an_error() {
+        for bytes in [u64::MAX, 0] {
+            let (device, loan, ..) = lent(bytes);
+            PeerCache::new(&device, vec![Part::borrowed(loan)]).unwrap_err();
+            let (device, loan, ..) = lent(bytes);
+            loan.map(&device).unwrap_err();
+        }
+    }
+}

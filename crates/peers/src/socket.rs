@@ -170,19 +170,20 @@ impl Socket {
 
     /// Waits for the next message. With a patience of 0, returns only a message that has arrived.
     pub(crate) fn receive(&self, doing: &'static str, patience: Duration) -> Result<Message> {
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let flags = if patience.is_zero() {
-            flags | RecvFlags::DONTWAIT
-        } else {
-            let patience = patience.max(POLL_INTERVAL);
-            sockopt::set_socket_timeout(&self.fd, Timeout::Recv, Some(patience))
-                .map_err(|errno| system(doing, errno))?;
-            flags
-        };
+        let deadline = deadline(patience);
+        let mut flags = RecvFlags::CMSG_CLOEXEC;
         let mut bytes = [0; LENGTH];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                flags |= RecvFlags::DONTWAIT;
+            } else {
+                let left = Some(left.max(POLL_INTERVAL));
+                sockopt::set_socket_timeout(&self.fd, Timeout::Recv, left)
+                    .map_err(|errno| system(doing, errno))?;
+            }
             let mut into = [IoSliceMut::new(&mut bytes)];
             match rustix::net::recvmsg(&self.fd, &mut into, &mut ancillary, flags) {
                 Ok(received) => break received,

@@ -1,6 +1,7 @@
 //! Copies that start together, each on its own stream, timed, with a deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
@@ -26,12 +27,12 @@ pub(crate) fn run(
 ) -> Result<Vec<Duration>> {
     let go = AtomicBool::new(false);
     let mut start = Instant::now();
-    let ends: Vec<Result<Instant>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = timed_copies
+    let ends = std::thread::scope(|scope| -> Result<Vec<Result<Instant>>> {
+        let threads: std::io::Result<Vec<_>> = timed_copies
             .into_iter()
             .map(|timed_copy| {
                 let go = &go;
-                scope.spawn(move || {
+                Builder::new().spawn_scoped(scope, move || {
                     while !go.load(Ordering::Acquire) {
                         std::thread::yield_now();
                     }
@@ -43,12 +44,17 @@ pub(crate) fn run(
         std::thread::sleep(Duration::from_micros(200));
         start = Instant::now();
         go.store(true, Ordering::Release);
+        // The scope waits for those that were started.
+        let threads = threads.map_err(|why| Error::System {
+            doing: "starting a thread",
+            why,
+        })?;
         let ends = threads.into_iter().map(|thread| match thread.join() {
             Ok(end) => end,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        ends.collect()
-    });
+        Ok(ends.collect())
+    })?;
     let ends = ends.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(ends.into_iter().map(|end| end - start).collect())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::hosts;
 use tierflow_device::{Device, Memory};
-use tierflow_peers::{Borrowed, Error, Lender, Part, PeerCache};
+use tierflow_peers::{Borrowed, Effort, Error, Lender, Part, PeerCache, calibrate};
 use tierflow_placement::{GpuId, MinTimeMaxFlow, Problem, Share, Strategy, Topology};
 use tierflow_testing::noise;
 
@@ -145,4 +145,14 @@ fn parts_are_what_a_schedule_says() {
         PeerCache::new(&devices[0], vec![large]),
         Err(Error::Device { .. })
     ));
+}
+
+#[test]
+fn a_length_beyond_all_addresses_is_an_error() {
+    let devices = hosts(2, 8 << 20);
+    let (part, _) = Part::on(&devices[1], usize::MAX);
+    let refused = PeerCache::new(&devices[0], vec![part]);
+    assert!(matches!(refused, Err(Error::Device { .. })), "{refused:?}");
+    let refused = calibrate(&devices, Effort::default().bytes(usize::MAX));
+    assert!(matches!(refused, Err(Error::Device { .. })), "{refused:?}");
 }

@@ -10,8 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{hosts, read, write};
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tierflow_device::Device;
-use tierflow_peers::{Error, Lender, Loan};
+use tierflow_peers::{Borrowed, Error, Lender, Loan, Overflow, Remainder};
+use tierflow_placement::{MinTimeMaxFlow, Problem, Share, Strategy, Topology};
 use tierflow_testing::{Process, assert_matches, noise};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,15 +25,19 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["lend", path] => lend(Path::new(path)),
+        ["borrow", path] => borrow(Path::new(path)),
+        ["copy"] => copy(),
         // The test has nothing to list and no ignored cases.
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
-            let cases: [Case; 4] = [
+            let cases: [Case; 6] = [
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),
                 ("a process that says nonsense", nonsense),
+                ("a wait that is interrupted over and over", interrupted),
+                ("a process that may start few threads", few_threads),
             ];
             for (name, case) in cases {
                 case(&device);
@@ -66,6 +72,14 @@ fn lend(path: &Path) {
         drop(lent);
         assert_eq!(lender.spare(), SPARE);
     }
+}
+
+/// Asks a lender that does not answer.
+fn borrow(path: &Path) {
+    println!("asks");
+    let error = Borrowed::ask(path, 1, Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    println!("gave up");
 }
 
 struct Neighbour {
@@ -148,4 +162,55 @@ fn nonsense(device: &Device) {
     assert!(matches!(early, Error::TimedOut { .. }), "{early}");
     drop(lender);
     assert!(!path.exists());
+}
+
+/// A process that is stopped and continues, as by a debugger, is interrupted in each of its waits.
+fn interrupted(device: &Device) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lender");
+    let _lender = Lender::bind(device, &path, SPARE).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut borrower = Process::start(command.arg("borrow").arg(&path), "");
+    assert_eq!(borrower.report(), "asks");
+    let id = rustix::process::Pid::from_raw(borrower.id().cast_signed()).unwrap();
+    let ended = (0..200).any(|_| {
+        for signal in [Signal::STOP, Signal::CONT] {
+            rustix::process::kill_process(id, signal).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        borrower.has_ended()
+    });
+    assert!(ended, "it waits for ever");
+    assert_eq!(borrower.report(), "gave up");
+}
+
+fn few_threads(_: &Device) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command.arg("copy").env("RUST_MIN_STACK", "33554432");
+    assert_eq!(Process::start(command, "").report(), "refused");
+}
+
+/// Copies to eight peers at once, where there is room for the stack of one thread.
+fn copy() {
+    let devices = hosts(8, 64 << 20);
+    let mut shares = [Share::Spare(1 << 20); 8];
+    shares[0] = Share::Remainder(6 << 20);
+    let topology = Topology::dgx_1();
+    let problem = Problem::new(&topology, &shares).unwrap();
+    let schedule = MinTimeMaxFlow::default().schedule(&problem).unwrap();
+    assert!(schedule.transfers().len() > 2);
+    let overflow = Overflow::new(&devices, &schedule).unwrap();
+    let memory = devices[0].alloc(6 << 20).unwrap();
+    let remainders = [Some(Remainder { memory, start: 0 })];
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let room = Some(pages * rustix::param::page_size() as u64 + (48 << 20));
+    let limit = Rlimit {
+        current: room,
+        maximum: room,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let refused = overflow.store(&remainders, PATIENCE);
+    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+    println!("refused");
 }

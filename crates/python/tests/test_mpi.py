@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +139,9 @@ class Ranks:
     def Idup(self) -> tuple["Ranks", Request]:
         return self, self.begin()
 
+    def Isend(self, message: list[Any], dest: int, tag: int) -> Request:
+        return self.begin(message)
+
     def Iallgather(self, mine: list[Any], everything: list[Any]) -> Request:
         everything[0][:] = 2 * bytes(mine[0])
         return self.begin(everything)
@@ -165,6 +169,42 @@ def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: 
     group.all_gather(b"mine", 1.0)
     gc.collect()
     assert late() is None
+
+
+def test_what_mpi_still_sends_stays_without_its_group(communicator: Ranks) -> None:
+    group = tierflow.mpi.Group(communicator)
+    communicator.are_there = False
+    assert group.send(1, b"message", 1.0)
+    assert not group.flush(0.0)
+    del group
+    gc.collect()
+    sent = communicator.requests[-1]
+    assert sent() is not None
+    # The next group has nothing under way, and lets go of what arrived.
+    communicator.are_there = True
+    group = tierflow.mpi.Group(communicator)
+    assert group.flush(0.0)
+    gc.collect()
+    assert sent() is None
+
+
+def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import sys
+        from types import SimpleNamespace
+        sys.modules["mpi4py"] = SimpleNamespace(MPI=None)
+        import tierflow.mpi
+
+        class Freed:
+            def __init__(self, which): self.which = which
+            def __del__(self, tell=print): tell(self.which)
+
+        tierflow.mpi._under_way.append((1, 1, None, Freed("message")))
+        tierflow.mpi.other = Freed("other")
+        """
+    )
+    assert told == "other\n"
 
 
 def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Ranks) -> None:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -106,3 +106,31 @@ def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(tierflow.TierflowError, match="AWS_ALLOW_HTTP"):
         engine("s3://runs/a")
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_fork_opens_a_bucket_anew(python: Callable[[str], str]) -> None:
+    python(
+        """
+        import os, signal, warnings, tierflow
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with tierflow.Engine(device="host", host_cache="64MiB", external="s3://runs/f") as one:
+            one.save(0, {"x": 7})
+        repository = tierflow.Repository("s3://runs/f")
+        assert repository.load(0) == {"x": 7}
+        child = os.fork()
+        if child == 0:
+            signal.alarm(50)
+            try:
+                repository.load(0)
+            except tierflow.ArgumentError as error:
+                assert "fork: open it again here" in str(error), error
+                assert tierflow.Repository("s3://runs/f").load(0) == {"x": 7}
+                del repository
+                os._exit(0)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, status
+        assert repository.load(0) == {"x": 7}
+        """
+    )

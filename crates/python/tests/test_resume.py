@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,36 @@ def test_wide_arrays_are_refused_where_jax_has_none(engine: tierflow.Engine) -> 
         tierflow.jax.save(engine, 0, {"a": jax.numpy.array([2**40 + 1, 3])})
     with pytest.raises(tierflow.ArgumentError, match="jax_enable_x64"):
         tierflow.jax.load(engine, 0, {"a": jax.ShapeDtypeStruct((2,), np.int64)})
+
+
+def test_a_part_that_was_not_saved_is_named_before_any_is_loaded(engine: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 2)
+    tierflow.torch.AsyncCheckpointer(engine, every=1, model=model).save(3)
+    other = torch.nn.Linear(2, 2)
+    before = other.weight.clone()
+    checkpointer = tierflow.torch.AsyncCheckpointer(engine, every=1, model=other, sampler=torch.nn.Linear(1, 1))
+    with pytest.raises(tierflow.ArgumentError, match="version 0 has no state of sampler"):
+        checkpointer.resume()
+    assert torch.equal(other.weight, before)
+
+
+def test_leaves_of_jax_are_told_apart(engine: tierflow.Engine) -> None:
+    jax = pytest.importorskip("jax")
+
+    @dataclass(frozen=True, order=True)
+    class Layer:
+        number: int = field(repr=False)
+
+    with pytest.raises(tierflow.ArgumentError, match="Layer"):
+        tierflow.jax.save(engine, 0, {Layer(0): np.zeros(2), Layer(1): np.ones(2)})
+    key = jax.random.key(3)
+    tierflow.jax.save(engine, 1, {"key": key, "rate": 0.5, "weight": np.ones(3)})
+    like = {"key": key, "rate": 0.0, "weight": np.zeros(3)}
+    assert tierflow.jax.load(engine, 1, {**like, "rate": np.zeros(())})["rate"] == 0.5
+    for name, other in (("key", np.zeros(3)), ("key", 7), ("weight", key), ("weight", 1.0), ("rate", np.zeros(3))):
+        with pytest.raises(tierflow.ArgumentError, match=f"{name}.* in like="):
+            tierflow.jax.load(engine, 1, {**like, name: other})
 
 
 def test_a_tree_of_jax_comes_back_on_another_mesh(python: Callable[[str], str]) -> None:

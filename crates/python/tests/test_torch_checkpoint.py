@@ -1,7 +1,8 @@
 """`torch.distributed.checkpoint` over an engine: saved, saved beside the work, loaded by as many ranks or by others."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,48 @@ def test_a_full_cache_is_the_saves_error_and_not_the_steps() -> None:
         dcp.async_save(state, storage_writer=writer).upload_completion.result(60)
         assert len(engine.versions()) == 1
         writer.close()
+
+
+class Branch(MutableMapping[str, Any]):
+    """A mapping whose copy has the same dict."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.parts = parts
+
+    def __getitem__(self, key: str) -> Any:
+        return self.parts[key]
+
+    def __setitem__(self, key: str, part: Any) -> None:
+        self.parts[key] = part
+
+    def __delitem__(self, key: str) -> None:
+        del self.parts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+def test_a_state_of_any_mappings_is_left_as_it_is(engine: tierflow.Engine) -> None:
+    state = {"any": Branch(weight=torch.ones(3)), "fixed": MappingProxyType({"bias": torch.ones(2)})}
+    writer = tierflow.torch.StorageWriter(engine)
+    dcp.async_save(state, storage_writer=writer).upload_completion.result(60)
+    assert torch.equal(state["any"]["weight"], torch.ones(3))
+    back = {"any": {"weight": torch.zeros(3)}, "fixed": {"bias": torch.zeros(2)}}
+    dcp.load(back, storage_reader=tierflow.torch.StorageReader(engine))
+    assert_same(back, {"any": {"weight": torch.ones(3)}, "fixed": {"bias": torch.ones(2)}})
+    writer.close()
+
+
+def test_the_next_number_is_above_those_of_discarded_versions(engine: tierflow.Engine) -> None:
+    for version in range(3):
+        engine.checkpoint(version, np.zeros(10))
+        engine.discard(version)
+    writer = tierflow.torch.StorageWriter(engine)
+    dcp.save({"weight": torch.ones(3)}, storage_writer=writer)
+    assert writer.version == 3
 
 
 def test_a_disk_that_fails_is_the_waits_error(tmp_path: pathlib.Path) -> None:

@@ -351,6 +351,9 @@ def test_an_array_of_a_version_is_read_by_parts(tmp_path: pathlib.Path) -> None:
             assert (stored.shape, stored.ndim, stored.dtype, len(stored)) == (field.shape, 3, field.dtype, 4)
             for index in (np.s_[1:3], np.s_[..., 0], np.s_[-1], np.s_[::-2, 1]):
                 assert (stored[index] == field[index]).all()
+            for index in (True, [0, 1], np.array([0, 1]), (np.array([0, 1]), ...), None):
+                with pytest.raises(tierflow.ArgumentError, match="is no index of 'wave/u'"):
+                    stored[index]
             assert (np.asarray(stored, dtype="float32") == field).all()
             assert np.asarray(source.array(0, "scale")) == 3
             assert source.array(0, "none")[...].shape == (0, 3)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
+from operator import index as int_of
 from typing import Any, SupportsIndex
 
 from . import _tierflow
@@ -260,10 +261,10 @@ class StoredArray:
     def __getitem__(self, index: _Index) -> Any:
         shape = self.shape
         steps = list(index) if isinstance(index, tuple) else [index]
-        if Ellipsis in steps:
-            at = steps.index(Ellipsis)
+        at = next((at for at, step in enumerate(steps) if step is Ellipsis), None)
+        if at is not None:
             steps[at : at + 1] = [slice(None)] * (len(shape) - len(steps) + 1)
-        if len(steps) > len(shape) or not all(isinstance(step, slice) or hasattr(step, "__index__") for step in steps):
+        if len(steps) > len(shape) or not all(isinstance(step, slice) or _is_int(step) for step in steps):
             raise ArgumentError(f"{index!r} is no index of {self._way!r}, of shape {shape}: pass ints and slices")
         if steps:
             first, last, at = _rows(steps[0], shape[0])
@@ -364,6 +365,15 @@ class _OfRepository(_Piece):
     def read_rows(self, name: str, offset: int, array: Any) -> bool:
         self._repository.read(self._version, self._rank, [self._begins[name] + offset], array)
         return True
+
+
+def _is_int(step: Any) -> bool:
+    try:
+        int_of(step)
+    except TypeError:
+        return False
+    # A bool names an axis, and no row.
+    return not isinstance(step, bool)
 
 
 def _rows(step: Any, extent: int) -> tuple[int, int, Any]:

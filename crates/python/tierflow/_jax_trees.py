@@ -63,7 +63,12 @@ class AsyncCheckpointer(PeriodicAttempts):
 def _named(tree: Any) -> dict[str, Any]:
     """The leaves of a pytree by their paths."""
     leaves, _ = tree_flatten_with_path(tree)
-    return {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves}
+    named: dict[str, Any] = {}
+    for path, x in leaves:
+        if (name := keystr(path)) in named:
+            raise ArgumentError(f"two leaves have the path {name}: give the keys different texts (repr)")
+        named[name] = _key(x) if _is_key(x) else x
+    return named
 
 
 def _like(version: int, saved: Any, like: Any) -> Any:
@@ -85,11 +90,15 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _laid_out(name: str, saved: Any, like: Any) -> Any:
-    if _is_key(like):
-        if not isinstance(saved, dict):
-            raise ArgumentError(f"{name} is a key of a random generator in like=, and was saved as something else")
+    is_key = isinstance(saved, dict)
+    if is_key is not _is_key(like):
+        kinds = "something else", "a key of a random generator"
+        raise ArgumentError(f"{name} is {kinds[is_key]}, and in like= {kinds[not is_key]}")
+    if is_key:
         return jax.random.wrap_key_data(jnp.asarray(saved["random key"]), impl=saved["kind"])
     if not hasattr(like, "shape") or not hasattr(saved, "shape"):
+        if np.shape(saved) != np.shape(like):
+            raise ArgumentError(f"{name} is of shape {np.shape(saved)}, and in like= of shape {np.shape(like)}")
         return saved
     if (dtype_of(saved), saved.shape) != (dtype_of(like), like.shape):
         raise ArgumentError(

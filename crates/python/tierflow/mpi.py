@@ -7,6 +7,7 @@
 `Engine(group=communicator)` makes a `Group` of it. An object of another kind that has what a `Group` has will do as well.
 """
 
+import ctypes
 import threading
 import time
 from typing import Any
@@ -17,9 +18,12 @@ _TAGS = 32768
 _WINDOW = 8
 
 _groups = 0
-# Requests whose ranks did not come in time, with what MPI writes to once they do. A request is tested by one thread at a time.
-_late: list[tuple[Any, Any]] = []
+# Requests that have not ended, each with the memory that MPI reads or writes until then: the group may go before. Messages have their
+# group's tag and their rank. A request is tested by one thread at a time.
+_under_way: list[tuple[int | None, int | None, Any, Any]] = []
 _testing = threading.Lock()
+# MPI ends after the interpreter, which would else free the memory when it ends.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_under_way))
 
 
 class Group:
@@ -39,7 +43,7 @@ class Group:
         # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
         self._meet = self._copy(communicator, end)
         self._talk = self._copy(communicator, end)
-        self._sent: list[tuple[int, Any]] = []
+        self._tag = -1
         self.rank: int = self._meet.Get_rank()
         self.ranks: int = self._meet.Get_size()
         known = self.all_gather((_groups + 1).to_bytes(8, "little"), end - time.monotonic())
@@ -68,11 +72,11 @@ class Group:
         `seconds`.
         """
         self._is_there()
-        if not self._waits_until(lambda: self._under_way(to) < _WINDOW, seconds):
+        if not self._waits_until(lambda: self._sends(to) < _WINDOW, seconds):
             return False
         request = self._talk.Isend([message, self._mpi.BYTE], dest=to, tag=self._tag)
-        # The bytes must stay until they are sent.
-        self._sent.append((to, (request, message)))
+        with _testing:
+            _under_way.append((self._tag, to, request, message))
         return True
 
     def receive(self, source: int, seconds: float) -> bytes | None:
@@ -81,7 +85,7 @@ class Group:
         status = self._mpi.Status()
 
         def is_there() -> bool:
-            self._under_way(None)
+            self._sends()
             return bool(self._talk.Iprobe(source=source, tag=self._tag, status=status))
 
         if not self._waits_until(is_there, seconds):
@@ -93,7 +97,7 @@ class Group:
     def flush(self, seconds: float) -> bool:
         """Returns whether all that was sent needs no more calls of this rank to arrive, within so many `seconds`."""
         self._is_there()
-        return self._waits_until(lambda: self._under_way(None) == 0, seconds)
+        return self._waits_until(lambda: self._sends() == 0, seconds)
 
     def _is_there(self) -> None:
         if self._mpi.Is_finalized():
@@ -112,20 +116,21 @@ class Group:
     def _meets(self, request: Any, written: Any, end: float) -> None:
         has_ended = False
         try:
-            with _testing:
-                _late[:] = [late for late in _late if not late[0].Test()]
+            self._sends()
             has_ended = self._waits_until(request.Test, end - time.monotonic())
         finally:
             # Whatever ended the wait, MPI may still write there.
             if not has_ended:
                 with _testing:
-                    _late.append((request, written))
+                    _under_way.append((None, None, request, written))
         if not has_ended:
             raise TimeoutError("some rank of the group did not come")
 
-    def _under_way(self, to: int | None) -> int:
-        self._sent = [(rank, sent) for rank, sent in self._sent if not sent[0].Test()]
-        return sum(to is None or rank == to for rank, _ in self._sent)
+    def _sends(self, to: int | None = None) -> int:
+        """Returns how many messages of this group are under way, to this rank or in all."""
+        with _testing:
+            _under_way[:] = [one for one in _under_way if not one[2].Test()]
+            return sum(tag == self._tag and to in (None, rank) for tag, rank, *_ in _under_way)
 
     @staticmethod
     def _waits_until(is_so: Any, seconds: float) -> bool:

@@ -106,7 +106,8 @@ pub fn measure<A: Adjoint>(
     steps: usize,
 ) -> Result<Estimate, A::Error> {
     // The first state and the first steps find memory that was not used before.
-    beside(engine, 1, computation, &mut |one| {
+    let mut discards = Vec::new();
+    beside(engine, 1, computation, &mut discards, &mut |one| {
         one.advance(0)?;
         one.reverse(0)
     })?;
@@ -117,8 +118,12 @@ pub fn measure<A: Adjoint>(
     let mut times = |states| -> Result<StepTimes, A::Error> {
         Ok(StepTimes {
             state,
-            forward: beside(engine, states, computation, &mut |one| one.advance(next()))?,
-            backward: beside(engine, states, computation, &mut |one| one.reverse(next()))?,
+            forward: beside(engine, states, computation, &mut discards, &mut |one| {
+                one.advance(next())
+            })?,
+            backward: beside(engine, states, computation, &mut discards, &mut |one| {
+                one.reverse(next())
+            })?,
         })
     };
     let (quiet, steps) = (times(0)?, times(3)?);
@@ -130,7 +135,9 @@ pub fn measure<A: Adjoint>(
         backward: quiet.backward,
         ..machine.clone()
     };
-    Ok(Estimate::new(machine, quiet))
+    let mut estimate = Estimate::new(machine, quiet);
+    estimate.discard = mean(&discards).unwrap_or_default();
+    Ok(estimate)
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
@@ -139,6 +146,7 @@ fn beside<A: Adjoint>(
     engine: &Engine,
     states: u32,
     computation: &mut A,
+    discards: &mut Vec<Duration>,
     work: &mut dyn FnMut(&mut A) -> Result<(), A::Error>,
 ) -> Result<Duration, A::Error> {
     let (mut time, mut count) = (Duration::ZERO, 0);
@@ -165,7 +173,9 @@ fn beside<A: Adjoint>(
             let sent = sent.join().unwrap_or_else(|panic| resume_unwind(panic));
             sent.map_err(A::Error::from)
         });
+        let begun = Instant::now();
         engine.discard(version)?;
+        discards.push(begun.elapsed());
         worked?;
     }
     Ok(time / count.max(1))
@@ -202,6 +212,7 @@ pub fn run<A: Adjoint>(
             None => &estimate.machine,
         },
         again: estimate.again,
+        discard: estimate.discard,
         schedule: &mut *schedule,
         computation,
         versions: HashMap::new(),
@@ -210,6 +221,7 @@ pub fn run<A: Adjoint>(
         advances: Vec::new(),
         swept: 0,
         reversals: Vec::new(),
+        discards: Vec::new(),
         blocked: Duration::ZERO,
         expected: None,
     };
@@ -225,7 +237,7 @@ pub fn run<A: Adjoint>(
     let (whole, all) = (Period(Some(&before), &after), Period(None, &after));
     let sweep = [Period(Some(&before), &swept), whole, all];
     let reversal = [Period(Some(&swept), &after), whole, all];
-    let again = run.again();
+    let learnt = (run.again(), run.discard());
     let times = RunTimes {
         total,
         advanced: run.advances.len(),
@@ -240,7 +252,7 @@ pub fn run<A: Adjoint>(
     if let Some(plan) = schedule.plan() {
         estimate.learn(plan, &times.machine, total);
     }
-    estimate.again = again;
+    (estimate.again, estimate.discard) = learnt;
     Ok(times)
 }
 
@@ -250,6 +262,8 @@ struct Run<'a, A> {
     machine: &'a Machine,
     /// The time of a step that is computed again over that of the sweep, in earlier runs.
     again: f64,
+    /// The time of a discard, in earlier runs.
+    discard: Duration,
     schedule: &'a mut Schedule,
     computation: &'a mut A,
     /// The version of each stored step.
@@ -262,6 +276,7 @@ struct Run<'a, A> {
     /// Forward steps of the sweep.
     swept: usize,
     reversals: Vec<Duration>,
+    discards: Vec<Duration>,
     blocked: Duration,
     expected: Option<Duration>,
 }
@@ -302,7 +317,10 @@ impl<A: Adjoint> Run<'_, A> {
             }
         }
         let reversal = self.schedule.plan().and_then(Plan::reversal);
-        self.expected = reversal.map(|reversal| self.start.elapsed() + reversal);
+        let is_discard = |action: &Action| matches!(action, Action::Forget { .. });
+        let discards = self.schedule.ahead().filter(is_discard).count();
+        let discards = self.discard().mul_f64(discards as f64);
+        self.expected = reversal.map(|reversal| self.start.elapsed() + reversal + discards);
         if let (Some(plan), Some(expected)) = (self.schedule.plan(), self.expected) {
             self.computation.planned(plan, expected);
         }
@@ -325,6 +343,11 @@ impl<A: Adjoint> Run<'_, A> {
             (Some(sweep), Some(again)) if !sweep.is_zero() => again.div_duration_f64(sweep),
             _ => self.again,
         }
+    }
+
+    /// The mean time of this run's discards, or that of earlier runs.
+    fn discard(&self) -> Duration {
+        mean(&self.discards).unwrap_or(self.discard)
     }
 
     /// The machine of the reversal, as the sweep tells it. Steps are those of its second half, as earlier ones touch memory for the first
@@ -456,6 +479,7 @@ impl<A: Adjoint> Run<'_, A> {
             Action::Forget { step } => {
                 if let Some(version) = self.versions.remove(&step) {
                     self.engine.discard(version)?;
+                    self.discards.push(start.elapsed());
                 }
             }
         }

@@ -31,6 +31,8 @@ pub struct Estimate {
     pub lateness: f64,
     /// The same of the last run on the device alone.
     pub quiet_lateness: f64,
+    /// The time of a discard, by the trial or the last run. No replay counts it: the end of the sweep adds those to come.
+    pub discard: Duration,
     /// The time of a step that the reversal computes again over that of the sweep, in the last run: it finds colder caches.
     pub(crate) again: f64,
     /// The doubt by what is known of the links alone. It falls with runs that use them.
@@ -50,6 +52,7 @@ impl Estimate {
             doubt: TRIAL_DOUBT,
             lateness: 1.0,
             quiet_lateness: 1.0,
+            discard: Duration::ZERO,
             again: 1.0,
             link_doubt: TRIAL_DOUBT,
         }

@@ -380,6 +380,22 @@ fn a_second_run_expects_steps_to_take_as_long_again_as_in_the_first() {
 }
 
 #[test]
+fn discards_of_the_reversal_are_expected_to_take_their_time() {
+    let engine = engine(4, 4, Duration::from_millis(1));
+    let trial = measure(&engine, &mut Heat::new(0, Duration::ZERO), 8);
+    let mut estimate = trial.unwrap();
+    assert!(!estimate.discard.is_zero());
+    estimate.discard = Duration::from_secs(1_000);
+    let mut schedule = Schedule::from(Plan::every(&estimate.machine, 20, 5));
+    let mut heat = Heat::new(20, Duration::ZERO);
+    let times = run(&engine, &mut estimate, &mut schedule, &mut heat).unwrap();
+    // Each stored state is discarded once.
+    let states = times.stored / BYTES as u64;
+    assert_eq!(times.expected.unwrap().as_secs() / 1_000, states);
+    assert!(!estimate.discard.is_zero() && estimate.discard < Duration::from_secs(1_000));
+}
+
+#[test]
 fn the_gradients_of_a_wave_of_heat_and_of_lorenz_are_right() {
     example::main().unwrap();
 }

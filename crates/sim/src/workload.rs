@@ -62,21 +62,22 @@ impl Workload {
     #[must_use]
     pub fn then(mut self, other: &Self) -> Self {
         let written = self.ops.iter().filter_map(|op| match op {
-            Op::Checkpoint { version, .. } => Some(version + 1),
+            Op::Checkpoint { version, .. } => Some(version.saturating_add(1)),
             _ => None,
         });
         let first = written.max().unwrap_or(0);
-        let later = |versions: &[Version]| versions.iter().map(|version| first + version).collect();
+        let later = |version: &Version| first.saturating_add(*version);
+        let all_later = |versions: &[Version]| versions.iter().map(later).collect();
         self.ops.extend(other.ops.iter().map(|op| match op {
             Op::Checkpoint { version, bytes } => Op::Checkpoint {
-                version: first + version,
+                version: later(version),
                 bytes: *bytes,
             },
-            Op::Restore(version) => Op::Restore(first + version),
-            Op::Drop(version) => Op::Drop(first + version),
-            Op::Hint(versions) => Op::Hint(later(versions)),
-            Op::HintNext(versions) => Op::HintNext(later(versions)),
-            Op::ForgetHints(versions) => Op::ForgetHints(later(versions)),
+            Op::Restore(version) => Op::Restore(later(version)),
+            Op::Drop(version) => Op::Drop(later(version)),
+            Op::Hint(versions) => Op::Hint(all_later(versions)),
+            Op::HintNext(versions) => Op::HintNext(all_later(versions)),
+            Op::ForgetHints(versions) => Op::ForgetHints(all_later(versions)),
             Op::Compute(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => op.clone(),
         }));
         self
@@ -111,7 +112,7 @@ impl Workload {
             Op::Checkpoint { bytes, .. } => *bytes,
             _ => 0,
         });
-        sizes.sum()
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// ns that the application computes.
@@ -121,7 +122,7 @@ impl Workload {
             Op::Compute(ns) => *ns,
             _ => 0,
         });
-        spans.sum()
+        spans.fold(0, u64::saturating_add)
     }
 
     pub(crate) fn barriers(&self) -> usize {
@@ -205,5 +206,17 @@ mod tests {
         assert_eq!(both.bytes(), 42);
         assert_eq!(both.ops.len(), 2 * shot.ops.len());
         assert!(both.ops.contains(&Op::Hint(vec![5, 4, 3])));
+    }
+
+    #[test]
+    fn numbers_beyond_all_others_are_refused_or_counted_as_the_largest() {
+        let version = Version::MAX;
+        let bytes = u64::MAX;
+        let ops = vec![Op::Compute(bytes), Op::Checkpoint { version, bytes }];
+        let after_restore = AfterRestore::Keep;
+        let both = Workload { ops, after_restore };
+        let both = both.clone().then(&both);
+        assert_eq!((both.bytes(), both.compute_ns()), (bytes, bytes));
+        assert!(matches!(both.validate(0), Err(Error::Workload { .. })));
     }
 }

@@ -249,6 +249,25 @@ fn a_load_of_nothing_and_a_workload_of_nothing_are_played() {
 }
 
 #[test]
+fn a_notice_without_an_end_and_all_memory_there_is_are_drawn() {
+    let cluster = Cluster {
+        nodes: 64,
+        ..CLUSTER
+    };
+    let draw = WorkloadModel {
+        batch: 4,
+        on_demand: 2,
+        load: 0.5,
+        notice: u64::MAX,
+        interval: 0,
+        memory: u64::MAX,
+    };
+    let jobs = draw.jobs(&cluster, 1);
+    assert!(jobs.on_demand.iter().all(|job| job.begins_by == u64::MAX));
+    assert!(jobs.batch.iter().all(|job| job.memory == u64::MAX));
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let jobs = two_jobs(0);
     for strategy in [Strategy::Reserve(3), Strategy::Reserve(9)] {

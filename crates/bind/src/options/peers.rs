@@ -7,7 +7,7 @@ use tierflow_peers::placement::{GpuId, Share};
 use tierflow_peers::{Effort, Error, GroupOverflow, Machine, Part, PeerCache, calibrate};
 
 use super::{Options, value};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status, System};
 
 /// Bytes of a copy by which links between host devices are measured: they share one memory bus, and have no start-up time to hide.
 const HOST_BYTES: usize = 4 << 20;
@@ -115,6 +115,18 @@ fn open_peer(choice: Choice, number: usize) -> Outcome<Device> {
     })
 }
 
+/// Sorts a failure by the caller's next step.
 fn failed(error: Error) -> Failure {
-    Failure::argument(error.to_string())
+    let (status, system) = match &error {
+        Error::Device { why, .. } => (why.into(), System::default()),
+        Error::TimedOut { .. } => (Status::TimedOut, System::default()),
+        Error::NothingToLend { .. } => (Status::NoRoom, System::default()),
+        Error::File { path, why, .. } => (Status::Storage, System::of(path, why)),
+        // The options, the file of links, or the links that were measured do not fit together.
+        _ => (Status::Argument, System::default()),
+    };
+    Failure {
+        system,
+        ..Failure::new(status, error.to_string())
+    }
 }

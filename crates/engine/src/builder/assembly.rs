@@ -158,7 +158,7 @@ impl EngineBuilder {
 
     /// Checks the sizes and the options of durable storage, before any storage is opened.
     fn check(&self) -> Result<()> {
-        if let Some(option) = self.refused {
+        if let Some(&(option, _)) = self.refused.first() {
             return Err(BuildError::Option { option }.into());
         }
         let caches = [

@@ -5,6 +5,7 @@ use super::{EngineBuilder, UNLIMITED};
 use crate::history::External;
 use crate::run::PeerMemory;
 use crate::{BuildError, Error, Result};
+use std::mem::{self, Discriminant};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
@@ -46,7 +47,16 @@ pub(crate) enum AnyTier {
     NodeLocal(PathBuf, u64),
     External(External),
     /// A tier that was given this option, which its kind does not have.
-    Refused(&'static str),
+    Refused(&'static str, Discriminant<AnyTier>),
+}
+
+impl AnyTier {
+    fn kind(&self) -> Discriminant<Self> {
+        match self {
+            Self::Refused(_, kind) => *kind,
+            tier => mem::discriminant(tier),
+        }
+    }
 }
 
 impl Tier {
@@ -117,7 +127,7 @@ impl Tier {
             AnyTier::Scratch(ScratchTier { limit, .. }) | AnyTier::NodeLocal(_, limit) => {
                 *limit = bytes
             }
-            other => *other = AnyTier::Refused("limit"),
+            other => *other = AnyTier::Refused("limit", other.kind()),
         }
         self
     }
@@ -131,7 +141,7 @@ impl Tier {
     pub fn checksums(mut self, are_kept: bool) -> Self {
         match &mut self.0 {
             AnyTier::Scratch(scratch) => scratch.is_verified = are_kept,
-            other => *other = AnyTier::Refused("checksums"),
+            other => *other = AnyTier::Refused("checksums", other.kind()),
         }
         self
     }
@@ -149,7 +159,9 @@ impl EngineBuilder {
     /// Gives the engine a tier. Replaces an earlier one of that kind.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<Tier>) -> Self {
-        match tier.into().0 {
+        let tier = tier.into().0;
+        self.refused.retain(|(_, kind)| *kind != tier.kind());
+        match tier {
             AnyTier::Device(cache) => self.device_cache = cache,
             AnyTier::Peers(cache) => self.peer_cache = Some(cache),
             AnyTier::Host(cache) => self.host_cache = cache,
@@ -160,7 +172,7 @@ impl EngineBuilder {
                 self.node_local_limit = limit;
             }
             AnyTier::External(external) => self.history.external = Some(external),
-            AnyTier::Refused(option) => self.refused = Some(option),
+            AnyTier::Refused(option, kind) => self.refused.push((option, kind)),
         }
         self
     }

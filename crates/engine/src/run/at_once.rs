@@ -7,6 +7,7 @@ use crate::blocked::{CallClock, Cause};
 use crate::plan::{Event, Place};
 use crate::{Region, RegionMut, Version};
 use smallvec::SmallVec;
+use std::hint::black_box;
 use tierflow_device::{Access, Device, Memory, Place as Side, ReadLoan, WriteLoan};
 use tierflow_store::container::RegionInfo;
 
@@ -36,7 +37,12 @@ impl EngineCore {
         let NewVersion { version, size, .. } = *new;
         let is_reached = |region: &Region<'_>| match region.plain() {
             Region::Memory(memory, _) => memory.host_accessible(),
-            _ => true,
+            // Page faults are served before the lock is taken.
+            Region::Bytes(bytes) => {
+                black_box((bytes.first().copied(), bytes.last().copied()));
+                true
+            }
+            Region::Named { .. } => true,
         };
         let may_be = size <= MOST_BYTES && regions.iter().all(is_reached);
         let core = may_be.then(|| self.try_lock()).flatten();
@@ -105,6 +111,24 @@ impl EngineCore {
     }
 }
 
+/// Has the page faults of small memory that a version is restored to served before the lock is taken.
+pub(crate) fn touch(bytes: u64, regions: &mut [RegionMut<'_>]) {
+    if bytes > MOST_BYTES {
+        return;
+    }
+    for region in regions {
+        if let RegionMut::Bytes(bytes) = region {
+            for at in [0, bytes.len().saturating_sub(1)] {
+                // A write alone gives a page memory of its own.
+                bytes
+                    .get_mut(at)
+                    .into_iter()
+                    .for_each(|byte| *byte = black_box(*byte));
+            }
+        }
+    }
+}
+
 /// Copies the bytes of all regions, one after the other. Returns `None` if the processor does not reach all regions and `into`, a part
 /// of which may be written then.
 fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
@@ -157,4 +181,66 @@ fn is_beside(memory: &Memory, side: Side, device: &Device) -> bool {
     memory.host_accessible()
         && memory.place() == side
         && (side == Side::Host || memory.device().is_same(device))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use crate::{Engine, Region, RegionMut};
+    use std::io::{Read, Seek, SeekFrom};
+    use std::time::{Duration, Instant};
+    use tierflow_device::{Choice, open};
+
+    const PAGE: usize = 4096;
+
+    /// Returns true if the page of a byte has memory: the highest bit of its entry in the page map.
+    fn is_resident(address: usize) -> bool {
+        let mut map = std::fs::File::open("/proc/self/pagemap").unwrap();
+        map.seek(SeekFrom::Start((address / PAGE * 8) as u64))
+            .unwrap();
+        let mut entry = [0; 8];
+        map.read_exact(&mut entry).unwrap();
+        u64::from_le_bytes(entry) >> 63 == 1
+    }
+
+    /// Calls while the plan's lock is held. Returns true if each page has memory while the call waits for the lock.
+    fn is_touched(engine: &Engine, addresses: [usize; 2], call: impl FnOnce() + Send) -> bool {
+        assert!(!addresses.into_iter().any(is_resident));
+        let held = engine.shared.lock();
+        std::thread::scope(|scope| {
+            let called = scope.spawn(call);
+            let begun = Instant::now();
+            let are_resident = || addresses.into_iter().all(is_resident);
+            while !are_resident() && begun.elapsed() < Duration::from_secs(30) {
+                std::thread::yield_now();
+            }
+            let touched = are_resident();
+            drop(held);
+            called.join().unwrap();
+            touched
+        })
+    }
+
+    #[test]
+    fn small_memory_of_the_caller_is_touched_before_the_lock_is_taken() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device)
+            .device_cache(1 << 20)
+            .build()
+            .unwrap();
+        // So much memory comes from the system, and nobody used it yet. The bytes lie on two pages of it.
+        let (from, mut to) = (vec![0_u8; 64 << 20], vec![0_u8; 64 << 20]);
+        let inside = (32 << 20) + 7..(32 << 20) + PAGE + 7;
+        let ends = |bytes: &[u8]| {
+            let first = bytes.as_ptr() as usize;
+            [first, first + bytes.len() - 1]
+        };
+        let (from, to) = (&from[inside.clone()], &mut to[inside]);
+        let write = || engine.checkpoint(1, &[Region::from(from)]).unwrap();
+        assert!(is_touched(&engine, ends(from), write));
+        let ends = ends(to);
+        let read = || engine.restore(1, &mut [RegionMut::from(to)]).unwrap();
+        assert!(is_touched(&engine, ends, read));
+    }
 }

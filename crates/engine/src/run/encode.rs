@@ -20,6 +20,7 @@ use difference_stage::DifferenceStage;
 use super::context::TransferError;
 use super::medium::{Medium, TierState};
 use crate::{BuildError, Error, Result};
+use tierflow_device::Error as DeviceError;
 use tierflow_transfer::{TransferError as CopyError, to_usize};
 
 impl BuildError {
@@ -41,6 +42,11 @@ impl From<tierflow_codec::Error> for Error {
     fn from(error: tierflow_codec::Error) -> Self {
         match error {
             tierflow_codec::Error::Device(error) => Self::Device(error),
+            // The library refused, and said nothing of the bytes.
+            tierflow_codec::Error::Nvcomp { .. } => Self::Device(DeviceError::Driver {
+                call: "nvCOMP",
+                reason: error.to_string(),
+            }),
             error => Self::Damaged(Box::new(error)),
         }
     }
@@ -70,4 +76,24 @@ fn at_source(error: Error) -> TransferError {
 /// A failure of the target. Storage that was cancelled did not fail.
 fn at_destination(error: Error) -> TransferError {
     CopyError::target(error.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_bytes_are_damaged_only_if_the_codec_blames_them() {
+        let refused = tierflow_codec::Error::Nvcomp {
+            what: "decompress",
+            status: 1000,
+        };
+        let refused = Error::from(refused);
+        assert!(matches!(refused, Error::Device(_)), "{refused:?}");
+        assert!(matches!(coder::or_by_host(Err(refused)), Ok(false)));
+        let what = "a block is no LZ4 of its length";
+        let damaged = tierflow_codec::Error::Corrupt { what };
+        let damaged = coder::or_by_host(Err(damaged.into()));
+        assert!(matches!(damaged, Err(Error::Damaged(_))));
+    }
 }

@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::plan::Eviction;
 use hashbrown::HashMap;
+use std::sync::{Arc, Weak};
 use std::thread::{Thread, ThreadId};
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_sync::model::Mutex;
@@ -15,10 +16,25 @@ pub(crate) struct Recorder {
     kept: Option<Mutex<Rows>>,
 }
 
+thread_local! {
+    /// The only strong reference, which ends with the thread.
+    static ALIVE: Arc<()> = Arc::default();
+}
+
 #[derive(Debug)]
 struct Rows {
     timeline: Timeline,
-    callers: HashMap<ThreadId, TimelineLane>,
+    callers: HashMap<ThreadId, CallingThread>,
+}
+
+/// A thread that called, and its lane.
+#[derive(Debug)]
+struct CallingThread {
+    lane: TimelineLane,
+    name: String,
+    alive: Weak<()>,
+    /// The end of its last call.
+    until_ns: u64,
 }
 
 impl Recorder {
@@ -44,7 +60,7 @@ impl Recorder {
     pub(crate) fn called(&self, what: What, begin_ns: u64, end_ns: u64) {
         if let Some(kept) = &self.kept {
             let mut kept = kept.lock();
-            let lane = kept.caller(&std::thread::current());
+            let lane = kept.caller(&std::thread::current(), begin_ns, end_ns);
             kept.timeline.span(lane, what, begin_ns, end_ns);
         }
     }
@@ -95,15 +111,67 @@ impl Recorder {
 }
 
 impl Rows {
-    /// Each thread that calls has a lane of its own.
-    fn caller(&mut self, thread: &Thread) -> TimelineLane {
-        if let Some(&lane) = self.callers.get(&thread.id()) {
-            return lane;
+    /// Each thread that calls has a lane of its own, or that of a thread of its name that ended before this call.
+    fn caller(&mut self, thread: &Thread, begin_ns: u64, end_ns: u64) -> TimelineLane {
+        let Self { timeline, callers } = self;
+        if let Some(caller) = callers.get_mut(&thread.id()) {
+            caller.until_ns = end_ns;
+            return caller.lane;
         }
-        let number = self.callers.len() + 1;
         let name = thread.name().unwrap_or("thread");
-        let lane = self.timeline.lane(&format!("caller {number}: {name}"));
-        self.callers.insert(thread.id(), lane);
+        let number = callers.len() + 1;
+        let has_ended = |_: &ThreadId, other: &mut CallingThread| {
+            other.name == name && other.until_ns <= begin_ns && other.alive.strong_count() == 0
+        };
+        let ended = callers.extract_if(has_ended).next();
+        let lane = match ended {
+            Some((_, ended)) => ended.lane,
+            None => timeline.lane(&format!("caller {number}: {name}")),
+        };
+        let caller = CallingThread {
+            lane,
+            name: name.to_owned(),
+            alive: ALIVE.try_with(Arc::downgrade).unwrap_or_default(),
+            until_ns: end_ns,
+        };
+        callers.insert(thread.id(), caller);
         lane
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_thread_takes_the_lane_of_one_that_ended_before_its_calls() {
+        let recorder = Recorder::new(100);
+        let what = What {
+            name: "checkpoint",
+            version: None,
+            bytes: 0,
+            flow: None,
+        };
+        let lanes = |calls: &[(u64, u64)]| {
+            for &(begin_ns, end_ns) in calls {
+                let call = || recorder.called(what, begin_ns, end_ns);
+                std::thread::scope(|scope| scope.spawn(call).join()).unwrap();
+            }
+            let mut text = Vec::new();
+            recorder.timeline().unwrap().write(&mut text).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            text.matches("\"caller ").count()
+        };
+        assert_eq!(lanes(&[(0, 10), (10, 20), (25, 30)]), 1);
+        // The first lane was still in use when this call began.
+        assert_eq!(lanes(&[(29, 40)]), 2);
+        assert_eq!(lanes(&[(30, 50), (45, 60)]), 2);
+        // A thread that is there keeps its lane.
+        recorder.called(what, 60, 70);
+        assert_eq!(lanes(&[(70, 80), (80, 90)]), 3);
+        recorder.called(what, 90, 91);
+        assert_eq!(lanes(&[]), 3);
     }
 }

@@ -49,7 +49,8 @@ impl<'a> Bench<'a> {
     pub(super) fn new(devices: &'a [Device], effort: Effort) -> Result<Self> {
         let granularity = devices.iter().map(|device| device.info().granularity);
         let granularity = granularity.max().unwrap_or(1);
-        let bytes = effort.bytes.max(1).next_multiple_of(granularity);
+        let bytes = effort.bytes.max(1).checked_next_multiple_of(granularity);
+        let bytes = bytes.unwrap_or(usize::MAX);
         let mut bench = Self {
             devices,
             endpoints: Vec::new(),

@@ -39,8 +39,9 @@ pub(crate) struct Phase {
     pub(crate) has_read: bool,
     /// True if a hint named the last reading.
     pub(crate) follows_hints: bool,
-    /// Hinted readings since the last checkpoint was asked for, between that one and the one before it, and before that one.
-    pub(crate) reads: [u64; 3],
+    /// Hinted readings since the last checkpoint was asked for, between that one and the one before it, and so on. The last number is for the case that a
+    /// checkpoint comes to nothing.
+    pub(crate) reads: [u64; 4],
 }
 
 /// The positions before which versions are prefetched.
@@ -68,7 +69,7 @@ impl Phase {
         self.is_reading = false;
         self.has_read = false;
         self.peak = 0;
-        self.reads = [0; 3];
+        self.reads = [0; 4];
     }
 
     /// Notes that the application asks for a checkpoint.
@@ -77,14 +78,22 @@ impl Phase {
         self.last_size = size;
         self.is_reading = false;
         self.has_begun = true;
-        self.reads = [0, self.reads[0], self.reads[1]];
+        self.reads.rotate_right(1);
+        self.reads[0] = 0;
+    }
+
+    /// Notes that a checkpoint came to nothing: the readings before it and behind it come before the next one.
+    pub(crate) fn forget_checkpoint(&mut self) {
+        let since = std::mem::take(&mut self.reads[0]);
+        self.reads.rotate_left(1);
+        self.reads[0] += since;
     }
 
     /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many of them, and a hinted version
     /// is not written yet: as many readings come before the next checkpoint, but none of that version. One behind more readings than the plan looks at ahead of a
     /// reading has none: the fastest tier seldom holds so many versions, and each is counted at each event.
     fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<CheckpointPlace> {
-        let [since, between, before] = self.reads;
+        let [since, between, before, _] = self.reads;
         let left = usize::try_from(between.checked_sub(since)?).ok()?;
         let is_steady = between > 0 && between == before && left <= PrefetchDistance::MOST;
         if !is_steady || !ledger.policy.follows_hints() {

@@ -229,6 +229,7 @@ impl Plan {
 
     /// Removes a checkpoint that never came to be: its version is free again.
     pub(super) fn forget(&mut self, version: Version, answer: Refusal) {
+        self.phase.forget_checkpoint();
         let record = self.ledger_mut().remove(version);
         for ticket in record.into_iter().flat_map(|record| record.waiting) {
             self.refuse(ticket, answer);

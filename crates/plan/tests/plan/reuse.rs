@@ -1,6 +1,6 @@
 //! The places of versions that no hint names.
 
-use crate::machine::{Machine, Setup};
+use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, HopStatistics, TierId};
 
 /// Without hints, on a device for two versions of four: a first reading does not say that the version is read no more.
@@ -82,16 +82,23 @@ fn over_a_shared_link_read_versions_go_down_only_while_none_comes_up() {
 /// One reading lies between two checkpoints. The room of the device is for two versions: the one read next, and the next checkpoint.
 #[test]
 fn a_version_read_behind_the_next_checkpoint_leaves_it_its_room() {
-    let mut machine = Machine::new(&keeping(&[10, 400]));
-    play(&mut machine, 4, &[]);
-    machine.hint((0..8).collect());
-    for read in [0, 1, 2] {
-        machine.restore(read, false);
-        machine.settle();
-        machine.checkpoint(4 + read, 5, false);
-        machine.settle();
+    // A checkpoint that came to nothing and is asked for again is no other one.
+    for fails in [false, true] {
+        let mut machine = Machine::new(&keeping(&[10, 400]));
+        play(&mut machine, 4, &[]);
+        machine.hint((0..8).collect());
+        for read in [0, 1, 2] {
+            machine.restore(read, false);
+            machine.settle();
+            if fails {
+                let ticket = machine.checkpoint(4 + read, 5, false);
+                machine.end(Ending::Write(ticket, false));
+            }
+            machine.checkpoint(4 + read, 5, false);
+            machine.settle();
+        }
+        let tiers = [3, 4].map(|version| machine.tiers_with(version)[0]);
+        assert_eq!(tiers, [0, 1], "fails: {fails}");
+        machine.read_back();
     }
-    let tiers = [3, 4].map(|version| machine.tiers_with(version)[0]);
-    assert_eq!(tiers, [0, 1]);
-    machine.read_back();
 }

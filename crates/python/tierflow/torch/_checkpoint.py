@@ -15,7 +15,6 @@ from dataclasses import replace
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -47,9 +46,6 @@ __all__ = ["StorageReader", "StorageWriter"]
 # What a block of main memory is read with at most.
 _BATCH = 256 << 20
 
-# Numbers that are given out, and maybe not taken in yet.
-_given_out: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
-
 
 class Stored(NamedTuple):
     """Where one item of DCP's lies. It is pickled as a part of the metadata."""
@@ -70,12 +66,6 @@ def _number(checkpoint_id: str | PathLike[str] | int) -> int:
     if number < 0:
         raise ArgumentError(f"a checkpoint_id is a version, as in checkpoint_id=7, and not {checkpoint_id!r}")
     return number
-
-
-def _newest(engine: Engine) -> int:
-    """The newest number that is used, or -1."""
-    newest = engine.latest()
-    return max(-1 if newest is None else newest, _given_out.get(engine, -1))
 
 
 class _Piece:
@@ -239,9 +229,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
             raise
 
     def _next(self) -> int:
-        number = _newest(self._engine) + 1
-        _given_out[self._engine] = number
-        return number
+        return self._engine.reserve(1).start
 
     def storage_meta(self) -> StorageMeta:
         # DCP asks for this before it looks at the state.

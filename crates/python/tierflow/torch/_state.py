@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any
 
@@ -34,8 +34,8 @@ class State:
         if kind is list:
             copied: Any = [None] * len(value)
             parts: Iterable[tuple[Any, Any]] = enumerate(value)
-        elif kind is dict or isinstance(value, MutableMapping):
-            copied = {} if kind is dict else copy.copy(value)
+        elif kind is dict or isinstance(value, Mapping):
+            copied = {}
             parts = value.items()
         else:
             self.others.append(value)

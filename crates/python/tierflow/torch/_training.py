@@ -11,6 +11,7 @@ import torch
 
 from .._attempts import PeriodicAttempts, log
 from .._engine import Engine
+from .._errors import ArgumentError
 
 __all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
 
@@ -73,6 +74,10 @@ class AsyncCheckpointer(PeriodicAttempts):
         if found is None:
             return 0
         version, tree = found
+        if missing := self._parts.keys() - tree["parts"].keys():
+            raise ArgumentError(
+                f"version {version} has no state of {', '.join(sorted(missing))}: resume by a checkpointer without it, and save by one with it"
+            )
         for name, part in self._parts.items():
             part.load_state_dict(tree["parts"][name])
         set_random_state(tree["random"])

@@ -47,7 +47,7 @@ impl WorkloadModel {
         let mut batch: Vec<_> = (0..self.batch)
             .map(|_| {
                 let nodes = 1 << random(u64::from(largest) + 1);
-                let memory = nodes * self.memory;
+                let memory = self.memory.saturating_mul(nodes);
                 BatchJob {
                     arrives: 0,
                     nodes,
@@ -73,7 +73,7 @@ impl WorkloadModel {
                 arrives,
                 nodes: 1 + random(cluster.nodes / 4),
                 runs: MINUTE * (5 + random(56)),
-                begins_by: arrives + self.notice,
+                begins_by: arrives.saturating_add(self.notice),
             }
         });
         let on_demand = on_demand.collect();

@@ -322,5 +322,39 @@ fn checked(what: &'static str, status: Status) -> Result<()> {
     }
 }
 
+/// Sorts the status of a block that was not decompressed. The block is damaged if the status blames its bytes: `CannotDecompress`,
+/// `BadChecksum`, `OutputBufferTooSmall`, `WrongHeaderLength`, `WrongInputLength`.
+pub(super) fn undecoded(status: Status) -> Error {
+    match status {
+        12 | 13 | 15 | 16 | 20 => Error::corrupt("a block is no LZ4 of its length"),
+        status => Error::Nvcomp {
+            what: "decompress a block",
+            status,
+        },
+    }
+}
+
 // The layout of 64-bit Linux.
 const _: () = assert!(size_of::<Options>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_damaged_only_if_the_status_blames_its_bytes() {
+        for status in [12, 13, 15, 16, 20] {
+            assert!(
+                matches!(undecoded(status), Error::Corrupt { .. }),
+                "{status}"
+            );
+        }
+        // The library lacks what it needs, failed, or did not come to the block.
+        for status in [10, 11, 14, 17, 18, 21, 1000, 10000, -1] {
+            assert!(
+                matches!(undecoded(status), Error::Nvcomp { .. }),
+                "{status}"
+            );
+        }
+    }
+}

@@ -16,7 +16,7 @@ use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
 use crate::header::{ALIGNMENT, HEADER_BYTES, Header, TAIL_AT};
 use crate::nvcomp::{BLOCK_BYTES, NvcompCodec};
-use library::{Batch, ChunkSizes, Library, SUCCESS, Status};
+use library::{Batch, ChunkSizes, Library, SUCCESS, Status, undecoded};
 
 /// Memory is allocated in multiples of this, in bytes.
 const UNIT: usize = 1 << 20;
@@ -180,9 +180,9 @@ impl NvcompCoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the bytes are damaged; [`Invalid::Length`], [`Invalid::Memory`]; [`Invalid::OtherCodec`]
-    /// if the device does not decode the container's codec; [`tierflow_device::Error`], also if working memory is
-    /// short. After an error `out` is unspecified.
+    /// [`Error::Corrupt`] if the bytes are damaged; [`Error::Nvcomp`] if nvCOMP refuses, which says nothing of the bytes;
+    /// [`Invalid::Length`], [`Invalid::Memory`]; [`Invalid::OtherCodec`] if the device does not decode the container's codec;
+    /// [`tierflow_device::Error`], also if working memory is short. After an error `out` is unspecified.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -243,10 +243,11 @@ impl NvcompCoder {
         let chunks: Vec<Chunk> = encoded.iter().map(chunk).collect();
         // SAFETY: `encoded` holds the loans of each chunk.
         let decoded = unsafe { self.run(stream, Task::Decompress, &chunks) }?;
+        let decoded = decoded.map_err(undecoded)?;
         let whole = chunks.iter().map(|chunk| chunk.room);
-        match decoded {
-            Ok(decoded) if whole.eq(decoded.iter().copied()) => Ok(()),
-            _ => Err(Error::corrupt("its blocks are not what was written")),
+        match whole.eq(decoded) {
+            true => Ok(()),
+            false => Err(Error::corrupt("its blocks are not what was written")),
         }
     }
 

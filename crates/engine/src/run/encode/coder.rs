@@ -242,7 +242,7 @@ impl Coder {
     }
 
     /// Has the device decode a version of `size` bytes to where it is to lie. False if the host is to do it: what only the host reads,
-    /// what is not compressed, and what the device has no memory for.
+    /// what is not compressed, and what the device refuses or has no memory for.
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
@@ -261,13 +261,7 @@ impl Coder {
             place: *place,
         };
         let from = PlacedPiece::on(tiers, &piece);
-        match kernels.decode(context, version, size, from, to, stream) {
-            Err(error @ Error::Device(DeviceError::OutOfMemory { .. })) => {
-                tracing::warn!(version, %error, "a version is decompressed by the host");
-                Ok(false)
-            }
-            decoded => decoded,
-        }
+        or_by_host(kernels.decode(context, version, size, from, to, stream))
     }
 
     /// Has the device decode containers in host memory to this range of a destination. False if the host is to do it.
@@ -279,7 +273,7 @@ impl Coder {
         range: Range<u64>,
     ) -> Result<bool> {
         match &self.kernels {
-            Some(kernels) => kernels.decode_from_host(context, containers, to, range),
+            Some(kernels) => or_by_host(kernels.decode_from_host(context, containers, to, range)),
             None => Ok(false),
         }
     }
@@ -297,6 +291,18 @@ impl Coder {
 
     pub(super) fn metrics(&self) -> CompressionMetrics {
         self.measured.metrics()
+    }
+}
+
+/// Returns false, for the host to decode, if the device refused or has no memory for it.
+pub(super) fn or_by_host(decoded: Result<bool>) -> Result<bool> {
+    use DeviceError::{Driver, OutOfMemory};
+    match decoded {
+        Err(error @ Error::Device(OutOfMemory { .. } | Driver { .. })) => {
+            tracing::warn!(%error, "stored bytes are decompressed by the host");
+            Ok(false)
+        }
+        decoded => decoded,
     }
 }
 
