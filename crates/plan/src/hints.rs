@@ -91,6 +91,11 @@ impl Hints {
         self.unwritten.first().copied()
     }
 
+    /// Returns true if no reading is expected.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Returns the versions to be read from a sequence number on.
     pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
         let rest = self.queue.range(sequence..);

@@ -13,6 +13,7 @@ mod differences;
 mod extents;
 mod membership;
 mod outlook;
+mod predictions;
 mod replicas;
 mod room;
 mod settled;
@@ -28,6 +29,7 @@ use crate::discarded::Discarded;
 use crate::hints::Hints;
 use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
+use crate::predictor::Predictor;
 use crate::record::{Extent, Record, Replica};
 use crate::reuse::{Contest, LastRead};
 use crate::space::Space;
@@ -70,6 +72,7 @@ pub(crate) struct Ledger {
     pub(crate) records: HashMap<Version, Record>,
     pub(crate) discarded: Discarded,
     pub(crate) hints: Hints,
+    pub(crate) predictor: Predictor,
     pub(crate) order: Order,
     /// Chooses the order of versions without hints.
     pub(crate) contest: Contest,
@@ -159,6 +162,7 @@ impl Ledger {
             records: HashMap::new(),
             discarded: Discarded::default(),
             hints: Hints::default(),
+            predictor: Predictor::default(),
             order: Order::over(last + 1),
             contest: Contest::new(last + 1),
             last_read: LastRead::default(),

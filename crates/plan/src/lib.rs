@@ -11,6 +11,7 @@ mod ledger;
 mod order;
 mod plan;
 mod policy;
+mod predictor;
 mod record;
 mod reuse;
 mod space;

@@ -381,9 +381,11 @@ impl Plan {
             .map(|(&version, _)| version)
     }
 
-    /// Returns the versions that hints name, the one to be read last first. A version occurs once for each of its readings.
+    /// Returns the versions that the application hints, the one to be read last first. A version occurs once for each of its readings.
     pub fn hinted(&self) -> impl Iterator<Item = Version> + '_ {
-        self.ledger().hints.last()
+        let ledger = self.ledger();
+        let are_given = !ledger.predictor.is_hinting();
+        ledger.hints.last().filter(move |_| are_given)
     }
 
     /// Returns the smallest number above those of all versions that were ever held and that hints name; `None` if there is none.

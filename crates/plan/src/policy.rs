@@ -60,6 +60,11 @@ pub trait Policy: std::fmt::Debug + Send {
         true
     }
 
+    /// Returns true if readings that the application does not hint may be predicted from those so far. They count as hinted then.
+    fn predicts(&self) -> bool {
+        false
+    }
+
     /// Returns the policy that chooses the neighbours to evict, if every version is to lie in one run of each tier, as
     /// in the papers' caches (HPDC'23, §4.2). `None` by default: versions are cut into extents, and no neighbours are
     /// needed. With windows, every version is also written to every tier as soon as possible, as in the papers. Called

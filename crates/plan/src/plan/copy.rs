@@ -43,6 +43,7 @@ impl Ledger {
             records: self.records.clone(),
             discarded: self.discarded.clone(),
             hints: self.hints.clone(),
+            predictor: self.predictor.clone(),
             order: self.order.clone(),
             contest: self.contest.clone(),
             last_read: self.last_read,

@@ -78,6 +78,7 @@ impl Ledger {
             records,
             discarded,
             hints,
+            predictor,
             order,
             contest,
             last_read,
@@ -104,6 +105,7 @@ impl Ledger {
         last_read.hash(hasher);
         contest.costs().hash(hasher);
         hints.fingerprint(hasher);
+        predictor.hash(hasher);
         for tier in tiers {
             let Tier {
                 config: _,

@@ -22,6 +22,7 @@ impl Plan {
         versions: Vec<Version>,
         change: fn(&mut Ledger, Version),
     ) {
+        self.ledger_mut().forget_predictions();
         let versions = versions.into_iter();
         versions.for_each(|version| change(self.ledger_mut(), version));
     }
@@ -60,6 +61,7 @@ impl Plan {
     /// Notes that a reading of `version` begins. Counts how far prefetching is ahead of it.
     pub(super) fn begin_reading(&mut self, version: Version) {
         self.ledger_mut().leave_last_read(version);
+        self.ledger_mut().predict(version);
         let ledger = self.ledger();
         let from = ledger.hints.next(version).map_or(0, |at| at + 1);
         let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
@@ -185,12 +187,14 @@ impl Plan {
         self.phase.has_read = true;
         self.learn(version);
         let sequence = self.ledger_mut().hints.consume(version);
-        self.phase.follows_hints = sequence.is_some();
-        self.phase.reads[0] += u64::from(sequence.is_some());
+        // A prediction announces nothing.
+        let announced = sequence.filter(|_| !self.ledger().predictor.is_hinting());
+        self.phase.follows_hints = announced.is_some();
+        self.phase.reads[0] += u64::from(announced.is_some());
         let ledger = self.ledger_mut();
         let is_kept = ledger.after_restore == AfterRestore::Keep;
         let (tick, followed) = (ledger.tick, ledger.contest.followed());
-        let reuse = match sequence {
+        let reuse = match announced {
             None if is_kept => ledger.last_read.read(version, followed),
             _ => followed,
         };
@@ -238,7 +242,8 @@ impl Plan {
         let Some(record) = ledger.records.get(&version) else {
             return;
         };
-        if ledger.tiers.len() == 1 || ledger.hints.next(version).is_some() {
+        let is_announced = ledger.hints.next(version).is_some() && !ledger.predictor.is_hinting();
+        if ledger.tiers.len() == 1 || is_announced {
             return;
         }
         let mut reach = 0_u64;

@@ -53,6 +53,8 @@ impl Plan {
     pub(super) fn begin_checkpoint(&mut self, size: u64) {
         self.reopen();
         self.go_on();
+        self.ledger_mut().predictor.write();
+        self.ledger_mut().forget_predictions();
         self.phase.begin_checkpoint(size);
     }
 

@@ -1,7 +1,7 @@
 use super::{Policy, Standing, Usage};
 use crate::reuse::Reuse;
 
-/// The default: hinted versions in the order of the hints, then the others in the [order](Reuse) that cost least lately.
+/// The default: hinted versions in the order of the hints, or predicted ones if there are no hints, then the others in the [order](Reuse) that cost least lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Residency;
 
@@ -14,6 +14,10 @@ impl Policy for Residency {
             (None, Reuse::Scan, None) => Standing::Waiting(usage.written),
             (None, Reuse::Scan, Some(read)) => Standing::Passed(read),
         }
+    }
+
+    fn predicts(&self) -> bool {
+        true
     }
 
     fn name(&self) -> &'static str {

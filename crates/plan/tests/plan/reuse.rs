@@ -29,6 +29,61 @@ fn the_version_read_last_stays_until_another_is_read() {
     machine.read_back();
 }
 
+/// Reads 12 versions of 5 bytes twice in the same order, without hints, on a device for four and a host for three.
+#[test]
+fn a_second_pass_in_the_same_order_is_prefetched() {
+    let mut machine = Machine::new(&keeping(&[20, 15, 400]));
+    for version in 0..12 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    let order = [7, 2, 11, 5, 0, 9, 3, 10, 1, 6, 4, 8];
+    let mut read = |versions: &[u64]| {
+        let is_near = |machine: &Machine, version| machine.tiers_with(version)[0] == 0;
+        let near = versions.iter().filter(|&&version| {
+            let is_there = is_near(&machine, version);
+            machine.restore(version, false);
+            machine.settle();
+            is_there
+        });
+        near.count()
+    };
+    let first = read(&order);
+    // The first steps of the second pass tell it from others.
+    read(&order[..6]);
+    assert_eq!((first < 6, read(&order[6..])), (true, 6));
+    assert_eq!(
+        machine.plan().hinted().count(),
+        0,
+        "the application's hints"
+    );
+    machine.read_back();
+}
+
+#[test]
+fn predictions_give_way_to_hints() {
+    let mut machine = Machine::new(&keeping(&[10, 400]));
+    for version in 0..40 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    for version in (0..28).step_by(4) {
+        machine.restore(version, false);
+        machine.settle();
+    }
+    let device = |machine: &Machine| {
+        let is_there = |version: &u64| machine.tiers_with(*version)[0] == 0;
+        (0..40).filter(is_there).collect::<Vec<_>>()
+    };
+    assert_eq!(device(&machine), [28, 32]);
+    machine.hint(vec![2, 3]);
+    machine.settle();
+    assert_eq!(device(&machine), [2, 3]);
+    let hinted: Vec<_> = machine.plan().hinted().collect();
+    assert_eq!(hinted, [3, 2]);
+    machine.read_back();
+}
+
 fn keeping(capacities: &[u64]) -> Setup {
     Setup {
         after: AfterRestore::Keep,

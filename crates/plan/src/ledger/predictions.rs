@@ -1,0 +1,38 @@
+//! Hints of the plan's own, for readings that it predicts.
+
+use super::Ledger;
+use crate::Version;
+use crate::config::AfterRestore;
+
+impl Ledger {
+    /// Takes in that a reading of a version begins. Hints the readings that are predicted behind it, if the application hints none.
+    pub(crate) fn predict(&mut self, version: Version) {
+        if self.tiers.len() == 1 || !self.policy.predicts() {
+            return;
+        }
+        if !self.predictor.read(version, self.records.len()) {
+            self.forget_predictions();
+        }
+        if !self.predictor.is_hinting() && !self.hints.is_empty() {
+            return;
+        }
+        while let Some(next) = self.predictor.next() {
+            let is_left = match self.after_restore {
+                AfterRestore::Keep => true,
+                AfterRestore::Discard => next != version && self.hints.next(next).is_none(),
+            };
+            if !is_left || self.held(next).is_none() {
+                break;
+            }
+            self.predictor.hinted(next);
+            self.hint(next);
+        }
+    }
+
+    /// Takes the hints of predicted readings back.
+    pub(crate) fn forget_predictions(&mut self) {
+        while let Some(version) = self.predictor.take_back() {
+            self.forget_hints(version);
+        }
+    }
+}
