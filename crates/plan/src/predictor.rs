@@ -193,7 +193,9 @@ mod tests {
     #[test]
     fn a_checkpoint_ends_the_run() {
         let mut predictor = Predictor::default();
-        (0..9).for_each(|version| drop(predictor.read(version, 100)));
+        for version in 0..9 {
+            predictor.read(version, 100);
+        }
         assert_eq!(predictor.next(), Some(9));
         predictor.write();
         assert_eq!(predictor.next(), None);
