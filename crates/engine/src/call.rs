@@ -266,7 +266,10 @@ impl<'a> Call<'a> {
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let _span = tracing::debug_span!("restore", version, size = given).entered();
-        touch(given, regions);
+        // Work on a stream may still write there.
+        if self.stream.is_none() {
+            touch(given, regions);
+        }
         let (expected, mut core) = self.engine.locked_size(deadline, version)?;
         if given != expected {
             return Err(Error::SizeMismatch {

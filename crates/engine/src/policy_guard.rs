@@ -16,6 +16,8 @@ pub(crate) struct GuardedPolicy {
     policy: Box<dyn Policy>,
     /// The policy's first answer, which the plan relies on.
     follows_hints: bool,
+    /// As above.
+    predicts: bool,
     name: &'static str,
     panicked: PolicyPanic,
 }
@@ -24,9 +26,11 @@ impl GuardedPolicy {
     pub(crate) fn new(policy: Box<dyn Policy>) -> (Self, PolicyPanic) {
         let panicked = PolicyPanic::default();
         let follows = caught(&panicked, || policy.follows_hints());
+        let predicts = caught(&panicked, || policy.predicts());
         let name = caught(&panicked, || policy.name());
         let caught = Self {
             follows_hints: follows.unwrap_or_else(|| Residency.follows_hints()),
+            predicts: predicts.unwrap_or_else(|| Residency.predicts()),
             name: name.unwrap_or_else(|| Residency.name()),
             policy,
             panicked: Arc::clone(&panicked),
@@ -46,6 +50,10 @@ impl Policy for GuardedPolicy {
 
     fn follows_hints(&self) -> bool {
         self.follows_hints
+    }
+
+    fn predicts(&self) -> bool {
+        self.predicts
     }
 
     fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
@@ -99,4 +107,24 @@ fn message(payload: &(dyn Any + Send)) -> String {
         .map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Lru;
+
+    #[test]
+    fn a_guarded_policy_answers_as_it_would_itself() {
+        let guarded = |policy: Box<dyn Policy>| GuardedPolicy::new(policy).0;
+        let own: [(Box<dyn Policy>, _, _); 2] = [
+            (Box::new(Residency), (true, true), "residency"),
+            (Box::new(Lru), (false, false), "lru"),
+        ];
+        for (policy, facts, name) in own {
+            let guarded = guarded(policy);
+            assert_eq!((guarded.follows_hints(), guarded.predicts()), facts);
+            assert_eq!(guarded.name(), name);
+        }
+    }
 }

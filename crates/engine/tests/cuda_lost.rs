@@ -42,7 +42,7 @@ fn only_what_lay_in_its_memory_alone_is_lost_and_named() {
         .device_cache(48 * MIB)
         .host_cache(96 * MIB)
         .node_local(node.path())
-        .closing_patience(Duration::from_secs(5))
+        .closing_patience(Duration::from_secs(60))
         .build()
         .unwrap();
     let stream = device.stream().unwrap();

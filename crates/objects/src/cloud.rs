@@ -110,7 +110,7 @@ fn store(
     })
 }
 
-/// Tries again until shortly before the deadline of the request, however often that is: so the last try's own error is told.
+/// Tries again for three quarters of the request's time, however often that is: so the last try's own error is told.
 fn retry(patience: Duration) -> RetryConfig {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(5));
     RetryConfig {

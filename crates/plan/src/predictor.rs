@@ -2,13 +2,17 @@
 
 use crate::Version;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use std::collections::VecDeque;
 
 /// Steps in succession that are looked up among the earlier ones.
 const CONTEXT: usize = 3;
 
 /// The most readings that are hinted: taking their hints back keeps other calls waiting.
-const MOST_HINTED: usize = 256;
+const MOST_HINTED: usize = 64;
+
+/// The most steps that are remembered, for the same reason: the table of steps grows all at once.
+const MOST_STEPS: usize = 1 << 14;
 
 /// The steps from one read version to the next, and the readings that they predict.
 ///
@@ -20,7 +24,7 @@ const MOST_HINTED: usize = 256;
 pub(crate) struct Predictor {
     /// The version read last.
     last: Option<Version>,
-    /// The last steps, as many as versions were ever held. The first one has the number `first`.
+    /// The last steps, as many as versions were ever held at once. The first one has the number `first`.
     steps: VecDeque<u64>,
     first: u64,
     most: usize,
@@ -39,7 +43,7 @@ pub(crate) struct Predictor {
 impl Predictor {
     /// Takes in that a reading begins. `held`: number of versions held. Returns true if it was predicted.
     pub(crate) fn read(&mut self, version: Version, held: usize) -> bool {
-        self.most = self.most.max(held);
+        self.most = self.most.max(held.min(MOST_STEPS));
         let came_true = self.step(0).zip(self.last);
         let came_true = came_true.is_some_and(|(step, last)| last.wrapping_add(step) == version);
         let Some(last) = self.last.replace(version) else {
@@ -58,20 +62,33 @@ impl Predictor {
                 self.expected = before;
             }
         }
-        if self.steps.len() > self.most {
-            self.steps.pop_front();
-            self.first += 1;
-        }
-        if self.behind.len() > 2 * self.most {
-            self.behind.retain(|_, &mut number| number >= self.first);
+        // The first steps of a second pass are found among those of the first.
+        if self.steps.len() > self.most + CONTEXT {
+            self.forget_first_step();
         }
         came_true
     }
 
+    fn forget_first_step(&mut self) {
+        if let Some(context) = self.context(0)
+            && let Entry::Occupied(behind) = self.behind.entry(context)
+            && *behind.get() == self.first + CONTEXT as u64
+        {
+            behind.remove();
+        }
+        self.steps.pop_front();
+        self.first += 1;
+    }
+
+    /// Returns the steps in succession from one on.
+    fn context(&self, from: usize) -> Option<[u64; CONTEXT]> {
+        let is_there = from + CONTEXT <= self.steps.len();
+        is_there.then(|| std::array::from_fn(|at| self.steps[from + at]))
+    }
+
     /// Notes that the next step is the one behind the last ones. Returns the number of the step that was it before.
     fn behind_the_last(&mut self) -> Option<u64> {
-        let from = self.steps.len().checked_sub(CONTEXT)?;
-        let context = std::array::from_fn(|at| self.steps[from + at]);
+        let context = self.context(self.steps.len().checked_sub(CONTEXT)?)?;
         let next = self.first + self.steps.len() as u64;
         self.behind.insert(context, next)
     }
@@ -109,10 +126,10 @@ impl Predictor {
         self.is_hinting
     }
 
-    /// Takes back a hint; `None` once there is none.
-    pub(crate) fn take_back(&mut self) -> Option<Version> {
-        self.is_hinting = false;
-        self.hinted.pop_back()
+    /// Notes that no prediction is hinted any more. Returns true if some may have been.
+    pub(crate) fn take_back(&mut self) -> bool {
+        self.hinted.clear();
+        std::mem::take(&mut self.is_hinting)
     }
 
     /// Takes in that the application writes: what was read before says less about the next reading.
@@ -144,7 +161,7 @@ mod tests {
         let mut predictor = Predictor::default();
         for version in reads {
             if !predictor.read(version, held as usize) {
-                while predictor.take_back().is_some() {}
+                predictor.take_back();
             }
             while let Some(next) = predictor.next().filter(|&next| next < held) {
                 predictor.hinted(next);
@@ -211,6 +228,6 @@ mod tests {
                 .wrapping_add(1);
             predictor.read(random >> 56, 100);
         }
-        assert!(predictor.steps.len() <= 100 && predictor.behind.len() <= 201);
+        assert!(predictor.steps.len() <= 103 && predictor.behind.len() <= 103);
     }
 }

@@ -72,7 +72,7 @@ pub struct Eviction {
     pub cause: EvictionCause,
 }
 
-/// The lead of prefetching: at each restore, the number of versions hinted to come after it that lie on the fastest
+/// The lead of prefetching: at each restore, the number of versions hinted or predicted to come after it that lie on the fastest
 /// tier, up to the first that does not (HPDC'23 §5.4.4). Counted up to [`PrefetchDistance::MOST`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrefetchDistance {

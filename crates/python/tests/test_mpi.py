@@ -188,6 +188,24 @@ def test_what_mpi_still_sends_stays_without_its_group(communicator: Ranks) -> No
     assert sent() is None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_message_of_another_group_disturbs_none(
+    communicator: Ranks, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    class Other:
+        def Test(self) -> bool:
+            if fails:
+                raise RuntimeError("the other communicator failed")
+            return False
+
+    other = (tierflow.mpi._TAGS + 1, 1, Other(), b"message")
+    monkeypatch.setattr(tierflow.mpi, "_under_way", [other])
+    group = tierflow.mpi.Group(communicator)
+    assert group.send(1, b"message", 1.0)
+    assert group.flush(1.0)
+    assert tierflow.mpi._under_way == [other]
+
+
 def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
     told = python(
         """

@@ -41,9 +41,9 @@ class Group:
         self._mpi = MPI
         end = time.monotonic() + patience
         # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
+        self._tag = -1
         self._meet = self._copy(communicator, end)
         self._talk = self._copy(communicator, end)
-        self._tag = -1
         self.rank: int = self._meet.Get_rank()
         self.ranks: int = self._meet.Get_size()
         known = self.all_gather((_groups + 1).to_bytes(8, "little"), end - time.monotonic())
@@ -129,8 +129,17 @@ class Group:
     def _sends(self, to: int | None = None) -> int:
         """Returns how many messages of this group are under way, to this rank or in all."""
         with _testing:
-            _under_way[:] = [one for one in _under_way if not one[2].Test()]
+            _under_way[:] = [one for one in _under_way if not self._has_ended(*one[:3])]
             return sum(tag == self._tag and to in (None, rank) for tag, rank, *_ in _under_way)
+
+    def _has_ended(self, tag: int | None, rank: int | None, request: Any) -> bool:
+        """Tests a request. One of another group that fails is left to that group."""
+        try:
+            return bool(request.Test())
+        except Exception:
+            if tag == self._tag:
+                raise
+            return False
 
     @staticmethod
     def _waits_until(is_so: Any, seconds: float) -> bool:

@@ -319,8 +319,12 @@ impl<A: Adjoint> Run<'_, A> {
         let reversal = self.schedule.plan().and_then(Plan::reversal);
         let is_discard = |action: &Action| matches!(action, Action::Forget { .. });
         let discards = self.schedule.ahead().filter(is_discard).count();
-        let discards = self.discard().mul_f64(discards as f64);
-        self.expected = reversal.map(|reversal| self.start.elapsed() + reversal + discards);
+        let discards = u32::try_from(discards).unwrap_or(u32::MAX);
+        let ahead = self
+            .start
+            .elapsed()
+            .saturating_add(self.discard().saturating_mul(discards));
+        self.expected = reversal.map(|reversal| ahead.saturating_add(reversal));
         if let (Some(plan), Some(expected)) = (self.schedule.plan(), self.expected) {
             self.computation.planned(plan, expected);
         }

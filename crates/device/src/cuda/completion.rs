@@ -145,6 +145,8 @@ pub(super) unsafe fn report_loss(
     // SAFETY: the caller's promise, and the context is current.
     match unsafe { sys::cuStreamQuery(stream) }.result() {
         Ok(()) | Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(()),
+        // The owner of an adopted stream captures a graph on it, behind the work before.
+        Err(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) => Ok(()),
         Err(error) => Err(lost("cuStreamQuery", error)),
     }
 }

@@ -82,7 +82,7 @@ impl Phase {
         self.reads[0] = 0;
     }
 
-    /// Notes that a checkpoint came to nothing: the readings before it and behind it come before the next one.
+    /// Notes that the last checkpoint came to nothing: the readings before it and behind it come before the next one.
     pub(crate) fn forget_checkpoint(&mut self) {
         let since = std::mem::take(&mut self.reads[0]);
         self.reads.rotate_left(1);

@@ -10,11 +10,11 @@ impl Ledger {
         if self.tiers.len() == 1 || !self.policy.predicts() {
             return;
         }
-        if !self.predictor.read(version, self.records.len()) {
-            self.forget_predictions();
-        }
         if !self.predictor.is_hinting() && !self.hints.is_empty() {
             return;
+        }
+        if !self.predictor.read(version, self.records.len()) {
+            self.forget_predictions();
         }
         while let Some(next) = self.predictor.next() {
             let is_left = match self.after_restore {
@@ -31,7 +31,11 @@ impl Ledger {
 
     /// Takes the hints of predicted readings back.
     pub(crate) fn forget_predictions(&mut self) {
-        while let Some(version) = self.predictor.take_back() {
+        if !self.predictor.take_back() {
+            return;
+        }
+        // All hints are predictions: also those whose readings are under way, or failed.
+        while let Some(version) = self.hints.final_one() {
             self.forget_hints(version);
         }
     }

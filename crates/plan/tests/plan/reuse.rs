@@ -60,8 +60,8 @@ fn a_second_pass_in_the_same_order_is_prefetched() {
     machine.read_back();
 }
 
-#[test]
-fn predictions_give_way_to_hints() {
+/// Writes 40 versions of 5 bytes, and reads every fourth one, up to 24: then 28 and 32 are predicted, among others.
+fn strides() -> Machine {
     let mut machine = Machine::new(&keeping(&[10, 400]));
     for version in 0..40 {
         machine.checkpoint(version, 5, false);
@@ -71,17 +71,69 @@ fn predictions_give_way_to_hints() {
         machine.restore(version, false);
         machine.settle();
     }
-    let device = |machine: &Machine| {
-        let is_there = |version: &u64| machine.tiers_with(*version)[0] == 0;
-        (0..40).filter(is_there).collect::<Vec<_>>()
-    };
-    assert_eq!(device(&machine), [28, 32]);
+    assert_eq!(on_device(&machine), [28, 32]);
+    machine
+}
+
+fn on_device(machine: &Machine) -> Vec<u64> {
+    let versions = machine.held().into_iter();
+    let is_there = |version: &u64| machine.tiers_with(*version)[0] == 0;
+    versions.filter(is_there).collect()
+}
+
+#[test]
+fn predictions_give_way_to_hints() {
+    let mut machine = strides();
+    assert_eq!(machine.plan().hinted().count(), 0);
     machine.hint(vec![2, 3]);
     machine.settle();
-    assert_eq!(device(&machine), [2, 3]);
+    assert_eq!(on_device(&machine), [2, 3]);
     let hinted: Vec<_> = machine.plan().hinted().collect();
     assert_eq!(hinted, [3, 2]);
     machine.read_back();
+}
+
+#[test]
+fn a_predicted_version_may_be_pruned() {
+    let mut machine = strides();
+    machine.prune(vec![28]);
+    assert!(!machine.held().contains(&28));
+}
+
+/// None of them stays as a hint of the application.
+#[test]
+fn predictions_end_whatever_becomes_of_their_readings() {
+    let ends: [fn(&mut Machine); 3] = [
+        |machine| {
+            let ticket = machine.restore(28, false);
+            machine.end(Ending::Read(ticket, false));
+            machine.settle();
+            machine.restore(3, false);
+        },
+        |machine| {
+            machine.restore(28, false);
+            machine.restore(3, false);
+        },
+        |machine| {
+            machine.restore(28, false);
+            machine.checkpoint(50, 5, false);
+        },
+    ];
+    for end in ends {
+        let mut machine = strides();
+        end(&mut machine);
+        assert_eq!(machine.plan().hinted().count(), 0);
+        machine.settle();
+        for version in (1..30).step_by(4) {
+            machine.restore(version, false);
+            machine.settle();
+        }
+        assert!(
+            on_device(&machine).contains(&33),
+            "the next run is followed"
+        );
+        machine.read_back();
+    }
 }
 
 fn keeping(capacities: &[u64]) -> Setup {
