@@ -320,10 +320,8 @@ impl<A: Adjoint> Run<'_, A> {
         let is_discard = |action: &Action| matches!(action, Action::Forget { .. });
         let discards = self.schedule.ahead().filter(is_discard).count();
         let discards = u32::try_from(discards).unwrap_or(u32::MAX);
-        let ahead = self
-            .start
-            .elapsed()
-            .saturating_add(self.discard().saturating_mul(discards));
+        let discards = self.discard().saturating_mul(discards);
+        let ahead = self.start.elapsed().saturating_add(discards);
         self.expected = reversal.map(|reversal| ahead.saturating_add(reversal));
         if let (Some(plan), Some(expected)) = (self.schedule.plan(), self.expected) {
             self.computation.planned(plan, expected);

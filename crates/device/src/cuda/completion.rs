@@ -125,8 +125,8 @@ impl Counter {
     }
 }
 
-/// Asks the driver whether the device is lost, as a lost device writes no number any more. Asks only if `asked` is long ago,
-/// and sets it then.
+/// Asks the driver whether the device is lost, as a lost device writes no number any more: only if `asked` is long ago,
+/// which it sets then.
 ///
 /// # Safety
 /// The stream is alive, and of `context`.

@@ -24,7 +24,7 @@ struct StreamHandle {
     stream: sys::CUstream,
     /// True if dropping this destroys the stream.
     is_own: bool,
-    /// Made for the first number. `None` inside if the stream cannot write numbers; then the driver is asked.
+    /// The counter is made for the first number. It is `None` if the stream cannot write numbers; then the driver is asked.
     counter: OnceLock<Option<Counter>>,
 }
 
@@ -318,7 +318,7 @@ impl Mark for NumberMark {
         if !self.counter().is_some_and(is_late) {
             return Ok(true);
         }
-        // One thread asks the driver, which may take long.
+        // The driver may take long, so a single thread asks it.
         if let Some(mut asked) = self.asked.try_lock() {
             // SAFETY: the handle keeps its stream alive, or the caller of `adopt_stream` does.
             unsafe { report_loss(&self.handle.context, self.handle.stream, &mut asked) }?;
