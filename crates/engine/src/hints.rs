@@ -25,7 +25,8 @@ impl Engine {
     /// Tells which versions will be restored, in this order, after those hinted before.
     ///
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
-    /// ones cost time, never correctness.
+    /// ones cost time, never correctness. Without hints, the engine predicts the restores of an application that repeats an order, such as
+    /// a second pass or a stride.
     pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
         if self.at_home().is_ok() {
             let versions: Vec<_> = versions.into_iter().collect();
