@@ -147,11 +147,6 @@ impl Hints {
         self.queue.get(&first).map(|reading| reading.version)
     }
 
-    /// Returns the version of the last reading.
-    pub(crate) fn final_one(&self) -> Option<Version> {
-        Some(self.queue.last_key_value()?.1.version)
-    }
-
     /// Returns the versions of the last readings, the last one first.
     pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
         self.queue.values().rev().map(|reading| reading.version)

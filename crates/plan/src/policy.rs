@@ -60,7 +60,8 @@ pub trait Policy: std::fmt::Debug + Send {
         true
     }
 
-    /// Returns true if readings that the application does not hint may be predicted from those so far. They count as hinted then.
+    /// Returns true if readings that the application does not hint may be predicted from those so far. Their
+    /// versions have the places of hinted ones then.
     fn predicts(&self) -> bool {
         false
     }

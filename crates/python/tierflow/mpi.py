@@ -40,8 +40,9 @@ class Group:
         global _groups
         self._mpi = MPI
         end = time.monotonic() + patience
-        # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
+        # No message has it. The ranks agree on the group's own tag below.
         self._tag = -1
+        # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
         self._meet = self._copy(communicator, end)
         self._talk = self._copy(communicator, end)
         self.rank: int = self._meet.Get_rank()

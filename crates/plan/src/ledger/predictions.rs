@@ -29,14 +29,20 @@ impl Ledger {
         }
     }
 
+    /// Returns true if the application hints a reading of a version.
+    pub(crate) fn is_hinted(&self, version: Version) -> bool {
+        !self.predictor.is_hinting() && self.hints.next(version).is_some()
+    }
+
     /// Takes the hints of predicted readings back.
     pub(crate) fn forget_predictions(&mut self) {
         if !self.predictor.take_back() {
             return;
         }
         // All hints are predictions: also those whose readings are under way, or failed.
-        while let Some(version) = self.hints.final_one() {
-            self.forget_hints(version);
-        }
+        let hinted: Vec<_> = self.hints.last().collect();
+        hinted
+            .into_iter()
+            .for_each(|version| self.forget_hints(version));
     }
 }

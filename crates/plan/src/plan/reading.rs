@@ -242,8 +242,7 @@ impl Plan {
         let Some(record) = ledger.records.get(&version) else {
             return;
         };
-        let is_announced = ledger.hints.next(version).is_some() && !ledger.predictor.is_hinting();
-        if ledger.tiers.len() == 1 || is_announced {
+        if ledger.tiers.len() == 1 || ledger.is_hinted(version) {
             return;
         }
         let mut reach = 0_u64;

@@ -50,8 +50,7 @@ impl Plan {
     fn is_asked_for(&self, version: Version) -> bool {
         let is_read = |record: &Record| record.readers > 0 || !record.waiting.is_empty();
         let suspending = self.calls.suspending.as_ref();
-        let is_hinted = self.ledger().hints.next(version).is_some();
-        is_hinted && !self.ledger().predictor.is_hinting()
+        self.ledger().is_hinted(version)
             || self.ledger().records.get(&version).is_some_and(is_read)
             || self.calls.writing.values().any(|&own| own == version)
             || self.calls.blocked.iter().any(|own| own.version == version)
