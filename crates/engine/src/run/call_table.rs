@@ -15,9 +15,9 @@ use tierflow_sync::model::{ReplyReceiver, ReplySender, Sender};
 /// Places to copy to or from.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// In the order of the version's bytes.
+    /// Pieces in the order of the version's bytes.
     pub(crate) pieces: Vec<Piece>,
-    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
+    /// The versions that the bytes build upon, and their places, nearest first. `None` if nothing is to be decoded.
     pub(crate) bases: Option<Vec<(Version, Place)>>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) enum Answer {
     Done(Result<(), Refusal>),
 }
 
-/// Where an answer will appear, and what the caller waits for if that is not at once.
+/// The end that receives an answer, and the reason to wait if the answer does not come at once.
 #[derive(Debug)]
 pub(super) struct PendingAnswer {
     pub(super) ticket: Ticket,
     pub(super) answer: ReplyReceiver<Reply>,
     pub(super) why: Option<WaitInfo>,
-    /// When the caller began to wait, on the plan's clock.
+    /// Time at which the caller began to wait, in ns on the plan's clock.
     pub(super) since_ns: u64,
 }
 
@@ -44,24 +44,24 @@ pub(super) struct PendingAnswer {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) answer: Answer,
-    /// The plan had it at once.
+    /// True if the plan answered in the lock turn in which it heard of the call.
     pub(super) at_once: bool,
-    /// When the plan heard of the call, on its clock.
+    /// Time at which the plan heard of the call, in ns on its clock.
     pub(super) heard_ns: u64,
-    /// When the plan answered.
+    /// Time at which the plan answered, in ns on its clock.
     pub(super) answered_ns: u64,
     /// The number of the transfer that ended the wait.
     pub(super) ended_by: Option<u64>,
-    /// Replies that this caller sends on.
+    /// Replies that this caller sends to other callers.
     pub(super) others: WakeList,
 }
 
-/// Replies to send once the plan's lock is open. Dropping the list sends them. Of very many, the first waiters wake the others:
-/// one thread takes as long to wake 64 as a disk takes to write their versions.
+/// Replies to send once the plan's lock is free. Dropping the list sends them. Beyond [`WOKEN`] replies to sleeping calls, the first
+/// waiters wake the others: one thread takes as long to wake 64 as a disk takes to write their versions.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<(ReplySender<Reply>, Reply)>);
 
-/// Waiters that one thread wakes.
+/// Sleeping waiters that one thread wakes at most.
 const WOKEN: usize = 8;
 
 impl WakeList {
@@ -97,18 +97,18 @@ impl Drop for WakeList {
 pub(super) struct Waiter {
     pub(super) answering: ReplySender<Reply>,
     pub(super) why: Option<WaitInfo>,
-    /// The turn of the lock in which it went to sleep.
+    /// Lock turn in which the plan heard of the call; 0 if the caller asked under its own lock.
     pub(super) since: u64,
-    /// When the plan heard of it, on its clock.
+    /// Time at which the plan heard of the call, in ns on its clock.
     pub(super) heard_ns: u64,
 }
 
-/// Where transfers go.
+/// The queues into which transfers are put.
 #[derive(Debug, Default)]
 pub(crate) struct LinkQueues {
-    /// To the workers of their way: into a tier from above, or out of it upwards.
+    /// Queues of the workers, by direction and tier: down into the tier from above, or up out of it.
     pub(crate) queues: HashMap<(Direction, usize), Sender<Task>>,
-    /// Small versions into a tier where they are kept together: to who commits them.
+    /// Queues of the committers, by tier. Small versions that the tier keeps together go there.
     pub(crate) commits: HashMap<usize, CommitSender>,
 }
 
@@ -124,28 +124,28 @@ pub(crate) struct PlanState {
 pub(super) struct CallTable {
     /// Callers that wait for their answers.
     pub(super) sleeping: HashMap<Ticket, Waiter>,
-    /// How often the lock was taken.
+    /// Number of times that the lock was taken.
     pub(super) turn: u64,
-    /// Transfers that workers have.
+    /// Transfers that workers have and have not reported.
     pub(super) carried: HashMap<TransferId, Arc<Job>>,
-    /// The transfer whose end the plan hears of now.
+    /// The transfer whose end the plan is told now.
     pub(super) ended: Option<Arc<Job>>,
     /// The waits that ended.
     pub(super) waits: WaitTable,
     pub(super) links: LinkQueues,
-    /// Who keeps tiers as large as others let them be.
+    /// Senders of notices to the threads that keep tiers as large as others let them be.
     pub(super) notices: Vec<NoticeSender>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(super) last_failure: Option<Arc<Error>>,
     /// The time of the last warning of a failed transfer.
     pub(super) warned: Option<Instant>,
-    /// Who waits for a tier to be emptied.
+    /// The resize that waits until a tier is empty beyond its limit.
     pub(super) resizing: Option<Waiting>,
     /// The call whose caller has the lock, and its answer.
     pub(super) own: Option<(Ticket, Option<Answer>)>,
-    /// Transfers that encode, so far.
+    /// Number of transfers that encode, so far.
     pub(super) encodings: u64,
-    /// Callers that are answered, to be woken when the lock is open again.
+    /// Replies that are sent when the lock is free again.
     pub(super) woken: WakeList,
 }
 

@@ -1,4 +1,4 @@
-//! The plan behind its lock, and the way of its commands to callers and workers.
+//! The state that callers and workers share, and the dispatch of the plan's commands to them.
 
 use super::Stage;
 use super::call_table::{Answer, CallTable, Grant, LinkQueues, PlanState, Reply, WakeList};
@@ -30,7 +30,7 @@ use tierflow_sync::model::{
 };
 use tierflow_sync::rank;
 
-/// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
+/// Carries out the plan's commands: hands transfers to workers, and answers to the calls that wait for them.
 struct CommandDispatcher<'a> {
     now_ns: u64,
     calls: &'a mut CallTable,
@@ -158,12 +158,12 @@ impl Executor for CommandDispatcher<'_> {
     }
 }
 
-/// Changes of the caches' sizes so far.
+/// The resizes of the caches so far.
 #[derive(Debug, Default)]
 pub(super) struct ResizeState {
     /// True once a cache was resized.
     pub(super) is: bool,
-    /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
+    /// By tier, all bytes of its memory, which are more than its limit: the resize to that limit timed out, and copies may lie beyond it.
     pub(super) owed: HashMap<usize, u64>,
 }
 
@@ -175,43 +175,44 @@ pub(crate) struct EngineCore {
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<PlanState, { rank::PLAN }>,
     pub(super) events: EventQueue,
-    /// To the workers that have the plan hear of queued events, until they leave: they copy into the second tier, if it is memory.
+    /// The queue of the workers that copy into the second tier, if that is memory. [`EngineCore::tell_copied`] has them handle queued
+    /// events. `None` once the engine stops.
     pub(super) planner: Mutex<Option<Sender<Task>>, { rank::LEAF }>,
-    /// Calls that ask the plan now.
+    /// Number of calls that ask the plan now.
     pub(super) asking: AtomicUsize,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
-    /// Contexts of callers, taken for the time of a call.
+    /// Idle contexts for callers' copies. A call takes one and puts it back.
     #[expect(
         clippy::vec_box,
         reason = "a context is large, and is taken out for each copy"
     )]
     pub(super) contexts: Mutex<Vec<Box<TierContext>>>,
-    /// Workers, and threads that do what their callers may have stopped waiting for.
+    /// Handles of the workers, and of the threads that go on with work whose callers may have stopped waiting.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
-    /// Versions that calls with deadlines look for on storage.
+    /// Lookups on storage that calls with deadlines wait for.
     pub(super) lookups: Mutex<Lookups>,
-    /// The engine goes: workers start nothing any more.
+    /// True once the engine ends: workers start nothing any more.
     stopping: AtomicBool,
-    /// Copies that threads of the engine make at the moment.
+    /// Number of copies that threads of the engine make now.
     copying: AtomicUsize,
     pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
-    /// Versions that hints named.
+    /// Number of versions that hints named.
     pub(crate) hinted: AtomicU64,
-    /// Locked while a list of hints is handed over.
+    /// Locked while a list of hints is handed to the plan.
     pub(crate) hinting: Mutex<(), { rank::CALL }>,
-    /// The end of the numbers that were reserved. Locked before the plan.
+    /// The first number above all that [`EngineCore::reserve`] returned. Locked before the plan.
     pub(crate) reserved: Mutex<Version, { rank::CALL }>,
     /// Versions without bytes.
     pub(crate) empties: Arc<EmptyCheckpoints>,
-    /// The names of regions.
+    /// The names and types of the versions' regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
     pub(super) resized: Mutex<ResizeState, { rank::CALL }>,
-    /// Work of streams on slots that were given back.
+    /// Work that the application's streams still do on slots that it has given back.
     pub(crate) pending: Pending,
-    /// Kept versions that are to go.
+    /// The requests for housekeeping.
     pub(super) housekeeping: Arc<Housekeeping>,
 }
 
@@ -243,7 +244,7 @@ impl EngineCore {
             layouts,
         } = parts;
         let contexts = Mutex::new(vec![Box::new(context)]);
-        // No disk holds these workers up.
+        // Workers that copy into memory wait for no disk, so the plan's events may wait for them.
         let is_memory = tiers.get(1).is_some_and(|tier| tier.medium.is_memory());
         let planner = links.queues.get(&(Direction::Down, 1));
         let planner = planner.filter(|_| is_memory).cloned();
@@ -274,12 +275,12 @@ impl EngineCore {
         }
     }
 
-    /// Hands one event to the plan and its commands to whom they concern.
+    /// Hands one event to the plan, and carries out the commands that follow.
     pub(super) fn handle(&self, core: &mut PlanState, event: Event) {
         self.handle_all(core, self.now_ns(), std::iter::once(event));
     }
 
-    /// Hands events of one moment, on the plan's clock, on together.
+    /// Hands events of one moment, `now_ns` on the plan's clock, to the plan together, and carries out the commands that follow.
     pub(super) fn handle_all(
         &self,
         core: &mut PlanState,
@@ -308,7 +309,7 @@ impl EngineCore {
         }
     }
 
-    /// Reads a version from where it lies, whatever it lies there as.
+    /// Copies a version from the granted places into `sink`, and decodes it if it is stored encoded.
     pub(crate) fn copy_out(
         &self,
         context: &mut TierContext,
@@ -332,7 +333,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns true if some of these places lie in storage, which may take any time.
+    /// Returns true if some place of the grant lies on storage, where a copy may take any time.
     pub(crate) fn reaches_storage(&self, grant: &Grant) -> bool {
         let is_storage = |place: &Place| {
             let tier = self.tiers.get(place.tier.0);
@@ -343,7 +344,7 @@ impl EngineCore {
             || bases.any(|(_, place)| is_storage(place))
     }
 
-    /// Returns the name of the time of a caller's copy.
+    /// Returns the cause to which the time of a caller's copy is charged.
     pub(crate) fn cause_of_copy(&self, grant: &Grant) -> Cause {
         match self.reaches_storage(grant) {
             true => Cause::Storage,
@@ -351,7 +352,8 @@ impl EngineCore {
         }
     }
 
-    /// A caller's copy to a tier that it reached itself ended, and holds nothing up any more. What came too late is not kept.
+    /// Tells the durable tiers among these pieces that a caller's own copy has ended, so that no version waits behind it any more. Drops
+    /// the copy there unless it `is_wanted`: it came too late.
     pub(crate) fn end_write(&self, version: Version, pieces: &[Piece], is_wanted: bool) {
         let tiers = pieces
             .iter()
@@ -369,7 +371,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns the damage of a version that the plan does not know, if it lies on some tier.
+    /// Returns the damage of a version that the plan does not know, if a durable tier has a damaged copy.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
         let durable = self.tiers.iter().filter_map(|tier| tier.medium.durable());
         durable
@@ -377,13 +379,14 @@ impl EngineCore {
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
 
-    /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
+    /// Cancels the transfers that no worker began, and removes given-up copies. Called once the workers are gone.
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().calls.carried.keys().copied().collect();
         for id in ids {
             self.carried(id, Err(TransferError::CANCELLED), false);
         }
-        // The application will not read the versions that it hinted. Those that it never wrote may be millions, and hold nothing up.
+        // The application will not read the versions that it hinted. Hints of versions that it never wrote stay: they may be millions, and
+        // they delay nothing.
         let held: Vec<_> = self.lock().plan().versions().collect();
         self.forget_hints(Some(&held));
         let durable = || self.tiers.iter().filter_map(|tier| tier.medium.durable());
@@ -397,7 +400,7 @@ impl EngineCore {
         }
     }
 
-    /// Whether the application asked for a checkpoint: before that, the versions that were found stay where they are.
+    /// Returns true once the application has asked for a checkpoint. Until then, the versions that were found stay where they are.
     pub(crate) fn has_begun(&self) -> bool {
         self.lock().plan().has_begun()
     }
@@ -406,7 +409,8 @@ impl EngineCore {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Runs a copy on a thread of the engine. Storage may keep it from ending. Its panic is an error, and the thread lives on.
+    /// Runs a copy on a thread of the engine, and counts it while it runs, as storage may keep it from ending. A panic of `copy` becomes an
+    /// error, and the thread lives on.
     pub(super) fn count_copy<T>(&self, copy: impl FnOnce() -> T) -> Result<T> {
         self.copying.fetch_add(1, Ordering::Relaxed);
         let result = guarded("copying a version", || Ok(copy()));
@@ -419,7 +423,8 @@ impl EngineCore {
         self.copying.load(Ordering::Relaxed) > 0
     }
 
-    /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.
+    /// Stops the engine: no task is started any more, each transfer stops when it next looks at its flag, and the workers end as their
+    /// queues close.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         *self.planner.lock() = None;

@@ -20,15 +20,16 @@ use tierflow_sync::model::{AtomicU64, Mutex, Ordering};
 use tierflow_sync::rank;
 use tierflow_transfer::Stop;
 
-/// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
+/// Given-up copies are removed once there are so many, or once they have so many bytes: small copies share files, which a removal writes
+/// anew.
 const REMOVED_AT_ONCE: usize = 256;
 const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
 
-/// The name under which a checkpoint is saved whose regions have none: one after the other.
+/// The region under which a checkpoint is saved whose own regions have no names, with their bytes one after the other.
 const NAME: &str = crate::region::UNNAMED;
-/// The name under which the difference of one is saved.
+/// The region under which a difference is saved.
 const DIFFERENCE: &str = "difference";
-/// The name under which a compressed one is saved.
+/// The region under which a compressed checkpoint is saved.
 const COMPRESSED: &str = "compressed";
 
 /// The form of the bytes that are stored under a version's number.
@@ -36,11 +37,11 @@ const COMPRESSED: &str = "compressed";
 pub(super) enum StoredForm {
     /// The bytes of the checkpoint.
     Whole,
-    /// A difference of a checkpoint of so many bytes, to `base` if there is one; or its compressed bytes.
+    /// The difference of a checkpoint of `size` bytes, to `base` if there is one, or the compressed bytes of such a checkpoint.
     Difference { size: u64, base: Option<Version> },
 }
 
-/// The choices that all durable tiers of an engine share, and what they know together.
+/// The settings of a durable tier, and the records that all durable tiers of an engine share.
 #[derive(Debug, Clone)]
 pub(crate) struct TierSettings {
     pub(crate) retention: Option<Retention>,
@@ -54,11 +55,11 @@ pub(crate) struct TierSettings {
     pub(crate) empties: Arc<EmptyCheckpoints>,
     /// The names of the versions' regions.
     pub(crate) layouts: Arc<Layouts>,
-    /// Noted before the first change on any of the tiers.
+    /// The writer of the notes that precede the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
-    /// Hears of versions that are discarded, before they are removed.
+    /// The protection that is told of discarded versions before their copies are removed.
     pub(crate) protected: Option<Arc<dyn Protector>>,
-    /// True if versions outlive the engine on the nodes alone: there, a version stays that `protected` could not hear of.
+    /// True if only storage of the nodes outlives the engine. There, a version stays if `protected` could not be told of its discard.
     pub(crate) is_node_lowest: bool,
 }
 
@@ -68,36 +69,37 @@ pub(crate) struct DroppedCopy {
     pub(crate) bytes: u64,
     /// True if the version is given up on every tier, and protection has not heard of it.
     pub(crate) is_discarded: bool,
-    /// True once it could not be removed.
+    /// True once a removal of the copy failed.
     pub(crate) is_stuck: bool,
 }
 
-/// A vault as a tier.
+/// A tier that keeps its copies in a vault.
 #[derive(Debug)]
 pub(crate) struct DurableTier {
     vault: Arc<dyn Vault>,
-    /// The vault below: it may have the bases of versions here.
+    /// The durable tier below, which may have the bases of versions here.
     below: Option<Arc<DurableTier>>,
-    /// The vault itself, if it is a directory of a rank of one.
+    /// The directory of the vault, if it is one and the rank has no group.
     directory: Option<Arc<Repository>>,
     settings: TierSettings,
     /// The order of publishing, if versions become durable here in the order of their numbers.
     turns: Option<PublishOrder>,
-    /// Copies that came since [`Self::not_retained`] looked last, and how many it waits for.
+    /// `(arrived, threshold)`: [`Self::not_retained`] lists the versions again when `arrived` copies since its last list reach `threshold`.
     came: Mutex<(usize, usize)>,
-    /// Versions known to be sound here: saved by this engine, or read to see.
+    /// Versions whose copies here are known to be sound: this engine saved them, or read them to check.
     sound: Mutex<BTreeSet<Version>>,
-    /// Copies that were found here, are not known to the plan, and go once a version of this engine is durable; with their bytes.
+    /// Copies that were found here and that the plan does not know, with their bytes. A removal takes them once a version of this engine is
+    /// durable.
     unfit: Mutex<BTreeMap<Version, u64>>,
-    /// Copies given up that are still there.
+    /// Given-up copies that are not removed yet.
     dropped: Mutex<BTreeMap<Version, DroppedCopy>>,
-    /// Discarded versions whose note found no room: it is given again.
+    /// Discarded versions of which `protected` could not note the discard for lack of room. The next note names them again.
     unheard: Mutex<BTreeSet<Version>>,
-    /// How often bytes got here, or were about to.
+    /// Number of times that bytes arrived here, or were about to.
     moved: Arc<AtomicU64>,
-    /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
+    /// Serialises removals. [`Self::dropped`] is locked under the plan's lock, so it is never held during a removal.
     removing: Mutex<(), { rank::DURABLE }>,
-    /// Held while protection hears of versions that are discarded.
+    /// Held while `protected` is told of discarded versions.
     noting: Mutex<(), { rank::FIRST_WRITE }>,
 }
 
@@ -125,7 +127,8 @@ impl DurableTier {
         }
     }
 
-    /// The pieces in a directory of a rank of one, whether or not what they build upon lies there.
+    /// Returns the pieces in the directory, whether or not their bases lie there. `None` if the vault is no directory, or the rank has a
+    /// group.
     pub(crate) fn parts(&self) -> Result<Option<Vec<PieceInfo>>> {
         let directory = self.directory.as_deref();
         directory.map(Repository::own_pieces).transpose()
@@ -135,8 +138,8 @@ impl DurableTier {
         &*self.vault
     }
 
-    /// Keeps `length` bytes under a version's number, which `pull` fetches as they are written, unless it is stopped before
-    /// they are published.
+    /// Saves `length` bytes under a version's number. `pull` fetches the bytes as they are written. Nothing is published if `stop` is set
+    /// before.
     pub(super) fn save(
         &self,
         version: Version,
@@ -180,7 +183,8 @@ impl DurableTier {
         }
     }
 
-    /// Returns the names of a version's regions, if they are known: of `length` bytes, or of the difference that these are.
+    /// Returns the regions of a version, if they are known and have as many bytes together as the checkpoint: `length`, or the size in
+    /// `form`.
     fn layout_of(&self, version: Version, form: StoredForm, length: u64) -> Option<Layout> {
         let size = match form {
             StoredForm::Whole => length,
@@ -196,7 +200,7 @@ impl DurableTier {
         (total == size).then_some(layout)
     }
 
-    /// Keeps the one region that a version is.
+    /// Saves a version as one region. An encoded version decodes to `parts`.
     fn save_one<'a>(
         &self,
         version: Version,
@@ -237,7 +241,7 @@ impl DurableTier {
         Ok(())
     }
 
-    /// Keeps the piece of another vault, with its checksums.
+    /// Saves a copy of another vault's piece, with its checksums.
     pub(super) fn copy(&self, piece: Piece, stop: &Stop) -> Result<()> {
         let (moved, stopped) = (Arc::clone(&self.moved), stop.clone());
         let version = piece.version();
@@ -250,7 +254,7 @@ impl DurableTier {
         self.put(version, || self.vault.copy(&piece, &ready))
     }
 
-    /// A number that grows with the bytes that get here.
+    /// Returns a number that grows with the bytes that arrive here.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
@@ -260,21 +264,21 @@ impl DurableTier {
         self.turns.is_some()
     }
 
-    /// Says who hears of a version that it waits for others, if versions become durable here in order.
+    /// Sets the observer of the versions that wait for others, if versions become durable here in order.
     pub(super) fn tell(&self, hear: Box<OrderObserver>) {
         if let Some(turns) = &self.turns {
             turns.tell(hear);
         }
     }
 
-    /// A version is on its way here.
+    /// Notes that a version is on its way here.
     pub(super) fn expect(&self, version: Version) {
         if let Some(turns) = &self.turns {
             turns.expect(version);
         }
     }
 
-    /// A version is on its way no longer: it arrived, is not wanted any more, or failed and will be sent again.
+    /// Notes that a version is no longer on its way: it arrived, is not wanted any more, or failed and will be sent again.
     pub(crate) fn end(&self, version: Version, has_failed: bool) {
         if let Some(turns) = &self.turns {
             turns.end(version, has_failed);
@@ -292,7 +296,7 @@ impl DurableTier {
         }
     }
 
-    /// The engine ends: no transfer waits for its turn any more.
+    /// Ends the waits of transfers for their turns, as the engine ends.
     pub(super) fn close(&self) {
         if let Some(turns) = &self.turns {
             turns.close();
@@ -310,7 +314,7 @@ impl DurableTier {
             Err(Error::Full { .. }) if self.make_room() => {
                 let removed = self.remove_dropped();
                 match put() {
-                    // The file that is in the way is named.
+                    // The error of the removal names the file that is in the way.
                     Err(Error::Full { .. }) if removed.is_err() => removed,
                     done => done,
                 }
@@ -325,8 +329,8 @@ impl DurableTier {
         Ok(())
     }
 
-    /// Returns the versions that the retention gives up. Lists them once for so many new ones that it costs next to nothing. One
-    /// version that can be restored stays: versions that are known to be damaged do not count.
+    /// Returns the versions that the retention gives up. Lists the versions again only after an eighth as many new ones, so the lists cost
+    /// next to nothing. Keeps one version that can be restored: versions that are known to be damaged do not count.
     pub(super) fn not_retained(&self, is_known_sound: impl Fn(Version) -> bool) -> Vec<Version> {
         let Some(retention) = self.settings.retention else {
             return Vec::new();
@@ -339,14 +343,14 @@ impl DurableTier {
             // A single thread lists at a time, and saves do not wait for the list.
             *came = (0, usize::MAX);
         }
-        // Should they not be listed, the next one that comes tries again.
+        // If the list fails, the next version that arrives has it tried again.
         let mut versions = self.vault.versions().unwrap_or_default();
         let dropped = self.dropped.lock();
         versions.retain(|info| !dropped.contains_key(&info.version));
         drop(dropped);
         self.came.lock().1 = versions.len() / 8;
         let mut given_up = retention.given_up(&versions);
-        // Of a rank alone, every piece is a version.
+        // Without a group, every piece is a version.
         let is_group = versions.last().is_some_and(|newest| newest.ranks > 1);
         let pieces = match is_group {
             true => self.vault.pieces().unwrap_or_default(),
@@ -378,17 +382,17 @@ impl DurableTier {
         is_sound
     }
 
-    /// Lets [`Self::not_retained`] look again in any case.
+    /// Makes the next [`Self::not_retained`] list the versions in any case.
     pub(super) fn look_again(&self) {
         self.came.lock().1 = 0;
     }
 
-    /// The notes and the lists that the run leaves once.
+    /// Returns the writer of the notes and the lists that the run leaves once.
     pub(crate) fn first(&self) -> &Arc<FirstWrite> {
         &self.settings.first
     }
 
-    /// Removes what was given up, once it is worth it.
+    /// Removes given-up copies if they are many, and found copies that do not count, once a version of this engine is durable.
     pub(super) fn tidy(&self) {
         let is_unfit = self.settings.first.may_remove() && self.drop_all_unfit();
         if self.settings.first.may_remove() {
@@ -400,7 +404,7 @@ impl DurableTier {
             dropped.len() >= REMOVED_AT_ONCE || bytes >= BYTES_REMOVED_AT_ONCE
         };
         if is_much {
-            // Tried again with the next one, and when the engine goes.
+            // The next version that arrives has the removal tried again, and so has the end of the engine.
             let _still_there = self.remove_dropped();
         }
     }

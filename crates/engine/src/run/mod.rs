@@ -5,20 +5,20 @@
 //! | `medium` | what is a tier made of, and how is a part of it lent? |
 //! | `placed_piece` | which ends has a copy? |
 //! | `context` | which copies make up a transfer, or a call? |
-//! | `direct` | is there a way to the scratch file past the host's memory? |
-//! | `at_once` | which calls are over before the plan's lock is open again? |
+//! | `direct` | how are bytes copied between a device and the scratch file past the host's memory? |
+//! | `at_once` | which calls are over before the plan's lock is free again? |
 //! | `durable_tier` | how does a tier keep copies under their versions' numbers? |
-//! | `durable_record` | how do bytes get there and back? |
-//! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
+//! | `durable_record` | how are versions copied to and from such a tier? |
+//! | `stage` | how are checkpoints encoded for lower tiers, and decoded again? |
 //! | `encode` | which stages does the engine have itself? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
 //! | `plan_lock` | how do events come to the plan, and answers to callers? |
 //! | `call_table` | who waits for what, and where do transfers go? |
-//! | `core` | what does the plan say, and who must hear it? |
+//! | `core` | how do the plan's commands reach callers and workers? |
 //! | `calls` | who waits for the plan's answer, and how long? |
-//! | `damage` | what is read where a copy cannot be? |
+//! | `damage` | which copy is read in place of a damaged one? |
 //! | `recorder` | what happened when? |
 //! | `waits` | which transfers ended the waits of callers? |
 //! | `job` | what does a worker do next? |
@@ -28,9 +28,9 @@
 //! | `reports` | how do workers tell the plan that a transfer ended, and ask what they may still do? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `housekeeping` | who removes what is not to be kept any more? |
-//! | `suspend` | which version can be durable in time, and is it? |
+//! | `suspend` | which version can be durable in time, and when is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
-//! | `detached` | who does what its caller stopped waiting for? |
+//! | `detached` | who goes on with work whose caller stopped waiting? |
 //! | `empty_checkpoints` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `first_write` | what does a run note before it changes anything? |
@@ -38,7 +38,7 @@
 //! | `mapped_tier` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, and across no copy of more than a page. Bytes are touched through loans only:
-//! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
+//! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails, so no data is damaged.
 
 mod at_once;
 mod call_table;

@@ -1,9 +1,9 @@
-//! The plan's lock, and the way of events to who holds it.
+//! The plan's lock, and the queue of events for the thread that holds it.
 //!
-//! A caller that finds the lock open hands its event on itself. The others leave theirs where the holder of the lock finds them, who
-//! hands all that came meanwhile to the plan together: with many callers the lock is taken once for many of them, and no thread
-//! sleeps for it that only has something to tell. Callers that the plan answers are woken once the lock is open again: to wake a
-//! thread takes as long as to decide what it waits for.
+//! A caller that finds the lock free takes it, and hands its event to the plan. Any other caller queues its event, and the holder of the
+//! lock hands all queued events to the plan together. With many callers, the lock is taken once for many events, and no thread sleeps for
+//! the lock only to report something. Callers that the plan answered are woken once the lock is free again: waking a thread takes as long
+//! as the decision that it waits for.
 
 use super::call_table::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
 use super::core::EngineCore;
@@ -21,12 +21,11 @@ use tierflow_sync::rank;
 /// from the thread that is to answer.
 const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 
-/// The time in which a sleeping thread wakes. The plan's work after a call takes 20 to 200 µs on a processor whose caches are cold, so
-/// a call whose copy was longer than this hands it to a worker.
-/// Times mean nothing to a model: there, no call hands it on.
+/// Time that a sleeping thread takes to wake, in ns. The plan's work after a call takes 20 to 200 µs on a processor whose caches are cold,
+/// so a call whose copy took longer than this hands that work to a worker. Times mean nothing to a model: there, no call hands it on.
 const WAKING_NS: u64 = if cfg!(shuttle) { u64::MAX } else { 35_000 };
 
-/// An event, and who waits for the answer.
+/// An event, with the ticket and the waiter of the call if that waits for an answer.
 #[derive(Debug)]
 pub(super) struct QueuedEvent {
     pub(super) event: Event,
@@ -49,7 +48,7 @@ impl Default for EventQueue {
 
 impl EventQueue {
     fn put(&self, put: QueuedEvent) {
-        // Both ends are here.
+        // The queue has both ends, so a send cannot fail.
         let _ = self.sender.send(put);
     }
 
@@ -100,7 +99,7 @@ impl DerefMut for PlanGuard<'_> {
 }
 
 impl EngineCore {
-    /// Waits for the lock.
+    /// Locks the plan, once the lock is free, and hands it the queued events.
     pub(crate) fn lock(&self) -> PlanGuard<'_> {
         let core = match self.core.is_locked() {
             true => spend_on(Cause::Lock, || self.core.lock()),
@@ -109,7 +108,7 @@ impl EngineCore {
         self.held(core)
     }
 
-    /// The lock, if it is open.
+    /// Locks the plan if the lock is free, and hands it the queued events.
     pub(super) fn try_lock(&self) -> Option<PlanGuard<'_>> {
         Some(self.held(self.core.try_lock()?))
     }
@@ -124,17 +123,17 @@ impl EngineCore {
         held
     }
 
-    /// Tells the plan something whose caller waits for no answer. The plan has heard of it when it is asked next.
+    /// Tells the plan an event whose caller waits for no answer. The plan has handled it when it is asked next.
     pub(crate) fn tell(&self, event: Event) {
         self.tell_at(self.now_ns(), event);
     }
 
-    /// As [`tell`](Self::tell), of something that happened just now, at `at_ns`: a reading of the clock takes some 60 ns.
+    /// As [`tell`](Self::tell), for an event that happened just now, at `at_ns`. Saves a reading of the clock, which takes some 60 ns.
     pub(crate) fn tell_at(&self, at_ns: u64, event: Event) {
         self.tell_with(at_ns, event, Vec::new());
     }
 
-    /// As [`tell_at`](Self::tell_at), and gives back a list of the plan.
+    /// As [`tell_at`](Self::tell_at), and gives a list of the plan back to it if the lock is free.
     fn tell_with(&self, at_ns: u64, event: Event, list: Vec<Piece>) {
         if let Some(mut core) = self.try_lock() {
             self.handle_all(&mut core, at_ns, [event]);
@@ -145,9 +144,9 @@ impl EngineCore {
         self.serve();
     }
 
-    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so many ns. After a long one, a worker has
-    /// the plan hear of it unless a call does first. A call that asks the plan now may wait for this end, so no worker comes between
-    /// then.
+    /// As [`tell_at`](Self::tell_at), for the end of a copy from or to these places that took `took_ns`. After a long copy, queues the
+    /// event, and a worker hands it to the plan unless a call does so first. A call that asks the plan now may wait for this end, so then
+    /// this thread does it.
     pub(crate) fn tell_copied(&self, at_ns: u64, took_ns: u64, event: Event, places: Vec<Piece>) {
         if took_ns < WAKING_NS {
             return self.tell_with(at_ns, event, places);
@@ -161,7 +160,7 @@ impl EngineCore {
         self.events.put(QueuedEvent { event, caller });
         fence(Ordering::SeqCst);
         if self.asking.load(Ordering::Relaxed) == 0 {
-            // The workers are there as long as this sender is.
+            // The workers receive tasks as long as this sender exists.
             let _ = workers.send(Task::Plan);
         } else {
             drop(planner);
@@ -169,12 +168,12 @@ impl EngineCore {
         }
     }
 
-    /// The number of a call.
+    /// Returns the number of a new call.
     pub(super) fn ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Puts a question to the plan, whose lock another thread has.
+    /// Queues a question to the plan, whose lock another thread has. Looks for the answer for about 8 µs, and returns where it will appear.
     pub(super) fn put(&self, ticket: Ticket, event: Event, bytes: u64) -> PendingAnswer {
         let why = WaitInfo::of(&event, bytes);
         let (later, answering) = later(ticket, why, self.now_ns());
@@ -186,7 +185,7 @@ impl EngineCore {
         };
         let caller = Some((ticket, waiter));
         self.events.put(QueuedEvent { event, caller });
-        // Who waits for flushes sleeps in any case.
+        // A call that waits for flushes sleeps in any case.
         let looks = match later.why {
             Some(WaitInfo {
                 cause: Cause::Flushes,
@@ -203,10 +202,11 @@ impl EngineCore {
         later
     }
 
-    /// Has the plan hear of what was put, unless another thread has the lock, which does so before it is free. Returns whether it did.
+    /// Hands the queued events to the plan, unless another thread has the lock: that thread does so when it unlocks. Returns true if this
+    /// thread handed some over.
     pub(super) fn serve(&self) -> bool {
         let mut is_heard = false;
-        // Who put something sees the lock taken, or who has it sees what was put.
+        // Either the thread that queued an event finds the lock free, or the holder of the lock finds the event.
         fence(Ordering::SeqCst);
         while !self.events.is_empty() {
             let Some(mut core) = self.core.try_lock() else {
@@ -245,7 +245,7 @@ impl EngineCore {
     }
 }
 
-/// Returns the end at which the answer to a question of this moment will appear, and the end that sends it.
+/// Returns the end that receives the answer to a question of this moment, and the end that sends it.
 pub(super) fn later(
     ticket: Ticket,
     why: Option<WaitInfo>,

@@ -1,4 +1,4 @@
-//! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
+//! The threads that copy between tiers. Each tier has some that flush to it from above, and some that fetch from it.
 
 use super::context::{Pieces, TierContext, TransferError};
 use super::core::EngineCore;
@@ -15,32 +15,32 @@ use tierflow_device::Access;
 use tierflow_plan::timeline::{TimelineLane, What};
 use tierflow_sync::model::{Builder, Mutex, Ordering, Receiver, sleep};
 
-/// Ends of transfers that the plan hears of at a time, while other calls wait.
+/// Most ended transfers that one report to the plan names, as other calls wait meanwhile.
 const REPORTED: usize = 16;
 
-/// How long a worker that cannot start the next one waits before it tries again.
+/// Time after which a worker that could not start the next one tries again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The workers of one link, which leads out of a tier in one direction. One is there from the start, and each starts the next before
-/// its first task: so one is ready as long as there is any that has not begun, and links that are not used have one thread.
+/// The workers of one link, which leads into a tier from above or out of it upwards. The first worker starts with the engine, and each one
+/// starts the next before its first task. So an idle worker is ready as long as not all have begun, and an unused link has one thread.
 pub(crate) struct LinkWorkers {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
-    /// Workers at most.
+    /// Most workers of the link.
     pub(crate) depth: usize,
     /// The contexts of workers that have not been started.
     pub(crate) waiting: Mutex<Vec<TierContext>>,
     pub(crate) tasks: Receiver<Task>,
 }
 
-/// Starts the first worker of each link. They end when their queues' senders are gone.
+/// Starts the first worker of each link. Workers end when the senders of their queues are gone.
 pub(crate) fn start(shared: &Arc<EngineCore>, workers: Vec<LinkWorkers>) -> Result<()> {
     let mut workers = workers.into_iter().map(Arc::new);
     workers.try_for_each(|workers| workers.start_next(shared))
 }
 
 impl LinkWorkers {
-    /// Starts one more worker, if not all are there.
+    /// Starts one more worker, unless all have been started.
     fn start_next(self: &Arc<Self>, shared: &Arc<EngineCore>) -> Result<()> {
         if self.waiting.lock().is_empty() {
             return Ok(());
@@ -57,7 +57,8 @@ impl LinkWorkers {
         Ok(())
     }
 
-    /// Starts the next worker before a first task. A flush may wait for another one that has no worker yet, so it does not begin alone.
+    /// Starts the next worker before a first task. For a flush, tries until that worker exists: the flush may wait for another one that has
+    /// no worker yet.
     fn make_ready(self: &Arc<Self>, shared: &Arc<EngineCore>) {
         while let Err(why) = self.start_next(shared) {
             tracing::warn!("transfers have fewer threads than they could use: {why}");
@@ -84,7 +85,7 @@ impl LinkWorkers {
             let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                 return;
             };
-            // Planning alone is over at once.
+            // Handing events to the plan takes no time, so it needs no further worker.
             if is_new && !matches!(task, Task::Plan) {
                 is_new = false;
                 self.make_ready(&shared);
@@ -120,7 +121,7 @@ fn row_name(shared: &EngineCore, direction: Direction, tier: usize, number: usiz
 }
 
 impl EngineCore {
-    /// A worker, whose row this is, was busy with a job from `begun_ns` until now.
+    /// Records that a worker, whose row this is, was busy with a job from `begun_ns` until now.
     pub(super) fn worked(
         &self,
         row: Option<TimelineLane>,
@@ -150,7 +151,7 @@ fn carry_all(
     jobs.iter().for_each(|job| job.begin(begun));
     let is_down = direction == Direction::Down;
     let carried = shared.count_copy(|| small_transfers::carry(shared, context, jobs, is_down));
-    // After a panic, each is to meet it for itself.
+    // After a panic, each transfer is carried alone, so that each meets the panic for itself.
     let all = |_| (Vec::new(), jobs.iter().map(|job| &**job).collect());
     let (done, left) = carried.unwrap_or_else(all);
     let name = if is_down { "flush" } else { "prefetch" };
@@ -268,7 +269,7 @@ fn carry(shared: &EngineCore, context: &mut TierContext, job: &Job, row: Option<
     shared.tell_damage(context);
     shared.carried(*id, outcome, has_damage);
     if failed {
-        // There may be less room than the plan knows.
+        // The tier may have less room than the plan knows.
         shared.limit_to_room();
     }
     if arrived {
