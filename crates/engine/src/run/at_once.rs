@@ -1,5 +1,5 @@
-//! Small copies that the processor makes between the application's memory and the fastest tier: the plan hears of each call as one
-//! event, under one taking of its lock.
+//! Small copies that the processor makes between the application's memory and the fastest tier. The plan is told of each such call in one
+//! event, under one lock.
 
 use super::call_table::PlanState;
 use super::core::EngineCore;
@@ -27,7 +27,7 @@ pub(crate) struct NewVersion {
 }
 
 impl EngineCore {
-    /// Takes in a version that is small, and has a place on the fastest tier at once. Returns false if the plan has to be asked.
+    /// Takes in a version that is small, and for which the fastest tier has room now. Returns false if the plan has to be asked.
     pub(crate) fn write_at_once(
         &self,
         new: &mut NewVersion,
@@ -93,13 +93,13 @@ impl EngineCore {
         true
     }
 
-    /// Notes what belongs to a version that is there anew. The caller may have the plan's lock.
+    /// Notes the layout of a new version, and whether it has bytes. `core`: the plan's lock, if the caller has it.
     pub(crate) fn note(&self, core: Option<&PlanState>, new: &mut NewVersion) {
         let version = new.version;
         self.empties.note(version, new.is_empty);
         let some = self.layouts.note(version, new.layout.take(), new.error);
         let forget = |core: &PlanState| {
-            // The plan may not know the new one yet.
+            // The plan may not know the new version yet.
             let is_held = |one| one == version || core.plan().size_of(one).is_some();
             self.layouts.retain(&some, is_held);
         };
@@ -111,7 +111,7 @@ impl EngineCore {
     }
 }
 
-/// Has the page faults of small memory that a version is restored to served before the lock is taken.
+/// Touches small memory to which a version is restored, so that its page faults are served before the lock is taken.
 pub(crate) fn touch(bytes: u64, regions: &mut [RegionMut<'_>]) {
     if bytes > MOST_BYTES {
         return;
@@ -119,7 +119,7 @@ pub(crate) fn touch(bytes: u64, regions: &mut [RegionMut<'_>]) {
     for region in regions {
         if let RegionMut::Bytes(bytes) = region {
             for at in [0, bytes.len().saturating_sub(1)] {
-                // A write alone gives a page memory of its own.
+                // Only a write gives a page memory of its own.
                 bytes
                     .get_mut(at)
                     .into_iter()
@@ -129,8 +129,8 @@ pub(crate) fn touch(bytes: u64, regions: &mut [RegionMut<'_>]) {
     }
 }
 
-/// Copies the bytes of all regions, one after the other. Returns `None` if the processor does not reach all regions and `into`, a part
-/// of which may be written then.
+/// Copies the bytes of all regions to `into`, one region after the other. Returns `None` if the processor does not reach all regions and
+/// `into`. A part of `into` may be written then.
 fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
     let (side, device) = (into.place(), into.device().clone());
     let mut rest = into.bytes_mut().ok()?;
@@ -149,8 +149,8 @@ fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
     Some(())
 }
 
-/// Copies bytes to all regions, one after the other. `None`, and no region has changed, if one is lent already, or if the processor does
-/// not reach all of them and `from`.
+/// Copies the bytes of `from` to all regions, one region after the other. Returns `None`, and changes no region, if a region is lent
+/// already, or if the processor does not reach all regions and `from`.
 fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
     let mut loans: SmallVec<[Option<WriteLoan>; 2]> = SmallVec::new();
     for region in &*regions {
@@ -176,7 +176,7 @@ fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
     Some(())
 }
 
-/// Returns true if the processor reaches memory, and no link lies between it and other memory of this side and device.
+/// Returns true if the processor reaches `memory`, and no link lies between that and other memory of this side and device.
 fn is_beside(memory: &Memory, side: Side, device: &Device) -> bool {
     memory.host_accessible()
         && memory.place() == side

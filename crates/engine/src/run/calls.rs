@@ -1,4 +1,4 @@
-//! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
+//! Calls to the plan that may have to wait for its answer: until it comes, or as long as their callers want.
 
 use super::call_table::{Answer, Grant, PendingAnswer, PlanState, Reply, Waiter};
 use super::core::EngineCore;
@@ -13,18 +13,18 @@ use std::ops::Range;
 use tierflow_plan::timeline::What;
 use tierflow_sync::model::{AtomicUsize, JoinHandle, Ordering, Sender, fence};
 
-/// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
+/// Hints that the plan takes in at a time, while other calls wait. Each costs some 0.2 to 1.8 µs, so all take about a tenth of a
 /// millisecond.
 const HINTS: usize = 64;
 
 impl EngineCore {
-    /// These are restored, after those hinted before.
+    /// Tells the plan that these versions will be restored, in this order, after those hinted before.
     pub(crate) fn hint(&self, versions: &[Version]) {
         let event = |versions| Event::Hint { versions };
         self.hint_pieces(versions.len(), versions.chunks(HINTS), event);
     }
 
-    /// These are restored, before those hinted before.
+    /// Tells the plan that these versions will be restored, in this order, before those hinted before.
     pub(crate) fn hint_next(&self, versions: &[Version]) {
         let event = |versions| Event::HintNext { versions };
         self.hint_pieces(versions.len(), versions.rchunks(HINTS), event);
@@ -37,7 +37,7 @@ impl EngineCore {
         event: impl Fn(Vec<Version>) -> Event,
     ) {
         self.hinted.fetch_add(count as u64, Ordering::Relaxed);
-        // One list after the other, whichever thread names them.
+        // Lists that several threads hand over do not mix.
         let _one_list = self.hinting.lock();
         for piece in pieces {
             // Each piece is handed to the plan under a lock of its own. Queued events are handed over all at once under one lock,
@@ -66,8 +66,8 @@ impl EngineCore {
         }
     }
 
-    /// Returns `count` consecutive numbers above all that versions have or had, that hints name, and that were reserved
-    /// before; `None` if so many are not left.
+    /// Returns `count` consecutive numbers above all that versions have or had, that hints name, and that were reserved before. `None` if
+    /// so many are not left.
     pub(crate) fn reserve(&self, count: u64) -> Option<Range<Version>> {
         let mut reserved = self.reserved.lock();
         let first = self.lock().plan().unused()?.max(*reserved);
@@ -75,8 +75,8 @@ impl EngineCore {
         Some(first..*reserved)
     }
 
-    /// Asks the plan, just now, at `at_ns`, about a version of so many bytes and sleeps until it answers, or until the deadline: there is
-    /// no answer then. The ticket names the call in the report that follows. `core`: the plan's lock, if the caller has it.
+    /// Asks the plan, just now, at `at_ns`, about a version of `bytes` bytes. Sleeps until the plan answers, or until the deadline: there
+    /// is no answer then. The ticket names the call in the report that follows. `core`: the plan's lock, if the caller has it.
     pub(crate) fn ask(
         &self,
         core: Option<PlanGuard<'_>>,
@@ -98,7 +98,7 @@ impl EngineCore {
         (ticket, self.hear_answer(&later, deadline))
     }
 
-    /// Asks the plan, whose lock this thread has: its answer, or where that will appear.
+    /// Asks the plan, whose lock this thread has. Returns the answer, or the end that will receive it.
     pub(super) fn ask_in(
         &self,
         core: &mut PlanState,
@@ -131,11 +131,11 @@ impl EngineCore {
         later: &PendingAnswer,
         deadline: Deadline<'_>,
     ) -> Option<Answer> {
-        // The sending end is there until it has sent: without it, no answer will come.
+        // The sender exists until it has sent. If it is gone without an answer, none will come.
         let (told, until_ns) = loop {
             match later.answer.recv(deadline.next_look()) {
                 None if !later.answer.is_there() && self.goes_on(later, deadline) => {}
-                // The wait for the lock that giving up takes names itself.
+                // `give_up` charges its own wait for the lock, so the call's wait ends here.
                 None => {
                     let until_ns = self.now_ns();
                     break (self.give_up(later), until_ns);
@@ -147,7 +147,7 @@ impl EngineCore {
             self.slept(later, later.since_ns, until_ns, None);
             return None;
         };
-        // The plan may have heard of a suspension, and answered, before its caller waits.
+        // The plan may have heard of a suspension, and answered it, before the caller waits for it.
         let heard_ns = told.heard_ns.max(later.since_ns);
         let answered_ns = told.answered_ns.clamp(heard_ns, until_ns.max(heard_ns));
         spend(Cause::Lock, heard_ns - later.since_ns);
@@ -159,7 +159,7 @@ impl EngineCore {
         Some(told.answer)
     }
 
-    /// Returns true if a call waits on. Its interrupt is the application's: if that panics, the call leaves the plan first.
+    /// Returns true if a call waits on. The interrupt of the deadline is the application's: if it panics, the call leaves the plan first.
     fn goes_on(&self, later: &PendingAnswer, deadline: Deadline<'_>) -> bool {
         let mut leave = LeaveOnPanic {
             shared: self,
@@ -171,7 +171,7 @@ impl EngineCore {
         goes_on
     }
 
-    /// A call slept for the plan's answer.
+    /// Records that a call slept for the plan's answer.
     fn slept(&self, later: &PendingAnswer, since_ns: u64, until_ns: u64, ended_by: Option<u64>) {
         let Some(why) = later.why else {
             return;
@@ -186,20 +186,20 @@ impl EngineCore {
         self.recorder.called(what, since_ns, until_ns);
     }
 
-    /// The workers that carry into a tier from above, or out of it upwards.
+    /// Returns the queue of the workers that copy into a tier from above, or out of it upwards.
     pub(super) fn link_queue(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
         let core = self.lock();
         core.calls.links.queues.get(&(direction, tier.0)).cloned()
     }
 
-    /// Keeps a thread for the end of the engine, which waits for it. A thread that starts another one keeps it before its own end.
+    /// Keeps a thread until the end of the engine, which waits for it. A thread that starts another one keeps that before it ends.
     pub(crate) fn keep_thread(&self, thread: JoinHandle<()>) {
         let mut detached = self.detached.lock();
         detached.retain(|thread| !thread.is_finished());
         detached.push(thread);
     }
 
-    /// Those that are not over.
+    /// Takes the kept threads.
     pub(crate) fn take_threads(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut self.detached.lock())
     }
@@ -208,7 +208,7 @@ impl EngineCore {
     fn give_up(&self, later: &PendingAnswer) -> Option<Reply> {
         let mut core = self.lock();
         if core.calls.sleeping.remove(&later.ticket).is_none() {
-            // The answer was sent already, and arrives once the callers that were answered before are woken.
+            // The answer was sent already. The reply arrives once the callers that were answered before are woken.
             drop(core);
             return later.answer.recv(None);
         }
@@ -218,13 +218,13 @@ impl EngineCore {
     }
 }
 
-/// Counts a call that asks the plan. The end of a copy is not left to a worker meanwhile: the call may wait for it.
+/// Counts a call that asks the plan. Meanwhile, no end of a copy is left to a worker: the call may wait for that end.
 struct AskGuard<'a>(&'a AtomicUsize);
 
 impl<'a> AskGuard<'a> {
     fn new(asking: &'a AtomicUsize) -> Self {
         asking.fetch_add(1, Ordering::Relaxed);
-        // The call sees what was queued before it, or whoever queues sees the call.
+        // Either the call sees an event that was queued before, or the thread that queues it sees the call.
         fence(Ordering::SeqCst);
         Self(asking)
     }
@@ -236,7 +236,7 @@ impl Drop for AskGuard<'_> {
     }
 }
 
-/// Takes a call out of the plan, while it `is_due`.
+/// Takes a call out of the plan when it is dropped while `is_due`, as by a panic.
 struct LeaveOnPanic<'a> {
     shared: &'a EngineCore,
     later: &'a PendingAnswer,
@@ -253,7 +253,7 @@ impl Drop for LeaveOnPanic<'_> {
         else {
             return;
         };
-        // The plan had the place already, and hears that nothing is copied.
+        // The plan had granted the places already, and is told that nothing is copied.
         let ticket = self.later.ticket;
         let ok = false;
         match self.later.why.map(|why| (why.cause, why.version)) {
@@ -283,7 +283,7 @@ mod tests {
     use std::time::Duration;
     use tierflow_device::{Choice, open};
 
-    /// A checkpoint puts its event down for the thread that has the lock; a restore waits for the lock itself.
+    /// A checkpoint queues its event for the thread that has the lock; a restore waits for the lock itself.
     #[test]
     fn a_wait_for_the_lock_has_its_name() {
         let device = open(Choice::Host).unwrap();
@@ -337,7 +337,7 @@ mod tests {
         std::thread::scope(|scope| {
             let held = engine.shared.core.lock();
             let hinting = scope.spawn(|| engine.hint(0..10_000));
-            // A list that was put down for the holder of the lock would be over by now.
+            // A list that was queued for the holder of the lock would be over by now.
             std::thread::sleep(Duration::from_millis(500));
             assert!(!hinting.is_finished());
             drop(held);

@@ -1,8 +1,8 @@
 //! Tiers whose size others decide: the host cache in a pool, memory that peers lend.
 //!
-//! A caller or an owner that wants bytes back has them in four steps: the plan is given a lower limit, it says when nothing lies beyond that any
-//! more, the work that the application's streams still do there ends, and the memory goes back. A thread for each such tier sees
-//! to it; it sleeps until something happens.
+//! Bytes go back to a caller or an owner that wants them in four steps: the plan gets a lower limit; it tells when nothing lies beyond that
+//! any more; the work that the application's streams still do there ends; and the memory is given back. Each such tier has a thread for
+//! these steps, which sleeps until something happens.
 
 mod notices;
 #[cfg(feature = "peers")]
@@ -27,7 +27,7 @@ use tierflow_transfer::MemoryMedium;
 
 /// Memory of other devices that this one reaches.
 pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
-    /// Returns the memory as an end of copies has it.
+    /// Returns the memory as the medium of a copy.
     fn medium(&self) -> &MemoryMedium;
 
     /// Returns the end of the peer's part in which the byte at `offset` lies.
@@ -40,7 +40,7 @@ pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
     fn start(&self, shared: &Arc<EngineCore>, tier: TierId) -> Result<JoinHandle<()>>;
 }
 
-/// Starts the thread that looks after the peers' memory, if there is a tier of it.
+/// Starts the thread that keeps the peers' tier within the bytes that they lend, if there is such a tier.
 pub(crate) fn start_peers(shared: &Arc<EngineCore>) -> Result<()> {
     let mut tiers = shared.tiers.iter().enumerate();
     let found = tiers.find_map(|(tier, level)| match &level.medium {
@@ -55,19 +55,19 @@ pub(crate) fn start_peers(shared: &Arc<EngineCore>) -> Result<()> {
 
 /// The owner of a tier's memory, who decides how much of it is used.
 trait CapacityOwner: Send + 'static {
-    /// Sleeps until it may have something to say, another thread signals the event, or the time is over.
+    /// Sleeps until the owner may have new terms, another thread signals `event`, or `limit` is over.
     fn wait(&mut self, event: &EventFd, limit: Option<Duration>);
 
-    /// The bytes that may be used from now on, if there is something new to say.
+    /// Returns the bytes that may be used from now on, or `None` if the owner has nothing new to say.
     fn terms(&mut self, shared: &EngineCore, notices: &Notices) -> Result<Option<u64>>;
 
-    /// Makes memory of so many bytes usable.
+    /// Makes the first `bytes` of the memory usable.
     fn grow(&mut self, shared: &EngineCore, bytes: u64) -> Result<()>;
 
-    /// Takes back all beyond the first `durable_tier` bytes, which are not in use. Returns the bytes that may be used from now on.
+    /// Takes back all memory beyond the first `durable` bytes, which is not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
-    /// The memory could not be given back, so the caller makes it usable again.
+    /// The error of the memory or of its owner if the memory could not be given back. The caller tries again.
     fn take_back(&mut self, shared: &EngineCore, durable: u64) -> Result<u64>;
 }
 
@@ -86,7 +86,7 @@ enum ExcessState {
 struct CapacityThread<O> {
     shared: Weak<EngineCore>,
     notices: Arc<Notices>,
-    /// Bytes of the tier.
+    /// Bytes of the tier at its full size.
     capacity: u64,
     /// The limit that the plan was told last.
     limit: u64,
@@ -94,8 +94,8 @@ struct CapacityThread<O> {
     owner: O,
 }
 
-/// Starts the thread that keeps a tier of `limit` usable bytes within what its owner says. It ends when the engine's core lets go
-/// of its [`NoticeSender`], with what `end` makes of the owner: the tier's memory is still there then.
+/// Starts the thread that keeps a tier of `limit` usable bytes within the terms of its owner. The thread ends when the engine's core drops
+/// the [`NoticeSender`]. Its result is `end(owner)`; the tier's memory still exists then.
 fn start<O: CapacityOwner, R: Send + 'static>(
     shared: &Arc<EngineCore>,
     tier: TierId,
@@ -145,7 +145,7 @@ impl<O: CapacityOwner> CapacityThread<O> {
             let Some(shared) = shared.filter(|shared| !shared.is_stopping()) else {
                 return;
             };
-            // An earlier limit's answer is none to the latest.
+            // An answer to an earlier limit is no answer to the latest.
             let released = self.notices.released.load(Ordering::Acquire);
             if self.beyond == ExcessState::Leaving && released == self.limit {
                 self.beyond = ExcessState::Empty;
@@ -162,7 +162,7 @@ impl<O: CapacityOwner> CapacityThread<O> {
 
     fn look(&mut self, shared: &EngineCore) -> Result<()> {
         match self.owner.terms(shared, &self.notices)? {
-            // More may be wanted than what is empty.
+            // The owner may want more than what is empty.
             Some(bytes) if self.beyond != ExcessState::Empty || bytes < self.limit => {
                 self.go_by(shared, bytes)
             }
@@ -174,11 +174,11 @@ impl<O: CapacityOwner> CapacityThread<O> {
         }
     }
 
-    /// The tier may use so many bytes.
+    /// Limits the tier to `bytes`. If that is more than before, makes the memory usable first.
     fn go_by(&mut self, shared: &EngineCore, bytes: u64) -> Result<()> {
         let bytes = bytes.min(self.capacity);
         if bytes > self.limit {
-            // Memory first: the plan hands it out at once.
+            // The plan hands the memory out at once, so it must be there.
             self.owner.grow(shared, bytes)?;
         }
         if bytes != self.limit {
@@ -194,7 +194,8 @@ impl<O: CapacityOwner> CapacityThread<O> {
         Ok(())
     }
 
-    /// Nothing lies beyond the limit any more: gives the memory back.
+    /// Gives the memory beyond the limit back, where nothing lies any more. Waits until the application's streams are done with it. Returns
+    /// the bytes that may be used from now on.
     fn give_back(&mut self, shared: &EngineCore) -> Result<u64> {
         let rest = self.capacity - self.limit;
         let rest = Place {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use tierflow_sync::model::{Mutex, Receiver, Sender, unbounded};
 use tierflow_sync::rank;
 
-/// Bytes of small versions that are begun beyond the workers of a way into a directory: what one group commit writes at most.
+/// Bytes of small versions that may be under way into a directory beyond those that its workers copy: as many as one group commit writes at
+/// most.
 pub(crate) const COMMITTED: u64 = 8 << 20;
 
 /// Returns true if a transfer moves one small piece of host memory as it is, into a directory that takes many at once.
@@ -39,7 +40,7 @@ pub(crate) struct CommitReceiver {
     wake: Receiver<()>,
 }
 
-/// A queue for small versions: its two ends.
+/// Returns the two ends of a queue for small versions.
 pub(crate) fn commit_queue() -> (CommitSender, CommitReceiver) {
     let (waker, wake) = unbounded();
     let jobs = Arc::<Mutex<Vec<_>, { rank::QUEUE }>>::default();
@@ -51,7 +52,7 @@ pub(crate) fn commit_queue() -> (CommitSender, CommitReceiver) {
 }
 
 impl CommitSender {
-    /// The first job since all were taken wakes one of those who commit; the others wait with it.
+    /// Queues a job. The first job since all were taken wakes one committer; the others wait with it.
     pub(super) fn put(&self, job: Arc<Job>) {
         let mut jobs = self.jobs.lock();
         jobs.push(job);
@@ -63,7 +64,7 @@ impl CommitSender {
 }
 
 impl CommitReceiver {
-    /// Sleeps until there is something to commit. False if nothing more will be.
+    /// Sleeps until there may be jobs to commit. Returns false if no more will come.
     pub(super) fn wait(&self) -> bool {
         self.wake.recv().is_ok()
     }

@@ -13,25 +13,25 @@ use tierflow_plan::timeline::TimelineLane;
 use tierflow_sync::model::{Builder, Mutex, Ordering};
 use tierflow_sync::rank;
 
-/// Threads that commit to one directory: while one writes what has come by now, another reports what it wrote before and wakes those who
-/// wait for that, and a third one is there for what comes next.
+/// Threads that commit to one directory. While one writes the jobs that have come by now, another reports the jobs that it wrote before and
+/// wakes the callers that wait for them, and a third one is there for the next jobs.
 const COMMITTERS: usize = 3;
 
 /// A thread that commits to a tier.
 #[derive(Clone)]
 struct Committer {
     shared: Weak<EngineCore>,
-    /// How many were there before it.
+    /// Number of committers that were there before this one.
     number: usize,
     receiver: CommitReceiver,
     tier: TierId,
-    /// Held while versions are written: what comes meanwhile is the next group.
+    /// Held while versions are written. Jobs that come meanwhile are the next group.
     turn: Arc<Mutex<(), { rank::CALL }>>,
     row: Option<TimelineLane>,
 }
 
-/// Starts the first thread that commits to `tier`. Each starts the next when it is woken first. They end when nothing can be put into
-/// their queue any more.
+/// Starts the first thread that commits to `tier`. Each thread starts the next when it is first woken. The threads end when the queue's
+/// sender is gone.
 pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize, receiver: CommitReceiver) -> Result<()> {
     let first = Committer {
         shared: Arc::downgrade(shared),
@@ -65,7 +65,7 @@ impl Committer {
         if next.number < COMMITTERS
             && let Err(why) = next.start(shared)
         {
-            // Those that are there do it, one group after the other.
+            // The committers that are there write all groups, one after the other.
             tracing::warn!("commits have fewer threads than they could use: {why}");
         }
     }
@@ -94,7 +94,7 @@ impl Committer {
             drop(turn);
             match committed {
                 Ok(Ok(())) => self.report(&shared, &jobs, begun),
-                // Each is to meet the failure for itself.
+                // Each job is carried alone, so that each meets the failure for itself.
                 Ok(Err(_)) | Err(_) => left.extend(jobs),
             }
             let queue = match left.as_slice() {
@@ -102,7 +102,7 @@ impl Committer {
                 _ => shared.link_queue(Direction::Down, self.tier),
             };
             for job in left {
-                // Without workers the engine goes, which ends all that is left.
+                // Without workers, the engine ends, and with it all jobs that are left.
                 let _ = queue.as_ref().map(|queue| queue.send(Task::Transfer(job)));
             }
         }
@@ -116,12 +116,12 @@ impl Committer {
     }
 }
 
-/// None that was put among the commits.
+/// The error of a job that cannot be committed with others. No such job is put into the queue.
 const UNFIT: Error = Error::Internal {
     what: "a version that cannot be committed with others",
 };
 
-/// Keeps jobs of one way, which all go to the same directory.
+/// Saves the versions of jobs that go to one directory, all at once.
 fn commit(shared: &EngineCore, jobs: &[Arc<Job>]) -> Result<()> {
     let Some(first) = jobs.first() else {
         return Ok(());

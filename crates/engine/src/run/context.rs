@@ -1,4 +1,4 @@
-//! The copies of one thread: transfers between tiers, and those of callers.
+//! The copies that one thread makes: transfers between tiers, and copies of callers.
 
 use super::core::EngineCore;
 use super::durable_record::DurableRecord;
@@ -17,7 +17,8 @@ use tierflow_device::{Device, Stream};
 use tierflow_tier_alloc::Gate;
 use tierflow_transfer::{CopyContext, FailedEnd, Helper, Source, Target};
 
-/// The end of a transfer that failed, and its failure. A cancelled transfer has none, and so has one whose failure was reported before.
+/// The end of a transfer that failed, and the error. `error` is `None` if the transfer was cancelled, or if its failure was reported
+/// before.
 #[derive(Debug)]
 pub(crate) struct TransferError {
     pub(crate) end: TransferFailure,
@@ -30,7 +31,7 @@ impl TransferError {
         error: None,
     };
 
-    /// The failure as a call returns it.
+    /// Returns the error that a call reports for this failure.
     pub(super) fn of_call(self) -> Error {
         let cancelled = Error::Storage(tierflow_store::Error::Cancelled);
         self.error.unwrap_or(cancelled)
@@ -43,7 +44,7 @@ impl From<tierflow_transfer::TransferError> for TransferError {
         use tierflow_transfer::Error::Storage;
         match error {
             tierflow_transfer::TransferError::Cancelled => Self::CANCELLED,
-            // The version before it failed, and said why.
+            // An earlier version failed, and the failure of that one was reported.
             tierflow_transfer::TransferError::Failed {
                 end: FailedEnd::Target,
                 error: Storage(StoreError::OutOfTurn { .. }),
@@ -62,7 +63,7 @@ impl From<tierflow_transfer::TransferError> for TransferError {
     }
 }
 
-/// A copy of a call ended: the end that failed does not matter.
+/// Returns the error that a call reports for a failed copy. The end that failed does not matter to it.
 impl From<tierflow_transfer::TransferError> for Error {
     fn from(error: tierflow_transfer::TransferError) -> Self {
         TransferError::from(error).of_call()
@@ -95,7 +96,7 @@ impl From<Error> for tierflow_transfer::Error {
     }
 }
 
-/// A durable tier is read and written as a whole.
+/// The error of a request for a part of a durable tier's copy, which is read and written as a whole.
 const WHOLE_ONLY: Error = Error::Internal {
     what: "a part of a copy that goes as a whole",
 };
@@ -104,7 +105,7 @@ const WHOLE_ONLY: Error = Error::Internal {
 #[derive(Debug)]
 pub(crate) struct TierContext {
     copy: CopyContext,
-    /// Streams for copies over several links at once, made when there are the first.
+    /// Streams for copies over several links at once, made at first use.
     links: Vec<Stream>,
     /// Copies that could not be read, of which the plan has not heard yet.
     pub(super) damaged: Vec<(Version, TierId)>,
@@ -232,7 +233,7 @@ impl TierContext {
         over_links(streams.get()?, links, &on, sink.runs(sources)?, scatter)
     }
 
-    /// Copies pieces of a version from tiers to one other, until all is there or the context is stopped.
+    /// Copies pieces of a version to one tier, until all bytes are there or the context is stopped.
     pub(super) fn carry(
         &mut self,
         tiers: &[TierState],
@@ -303,7 +304,8 @@ impl EngineCore {
         }
     }
 
-    /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
+    /// Runs `copy` with a context that no other thread uses meanwhile. The pinning of host memory, which stalls every copy, waits until
+    /// then.
     pub(crate) fn with_context<T>(
         &self,
         copy: impl FnOnce(&mut TierContext) -> Result<T>,
@@ -317,7 +319,8 @@ impl EngineCore {
         self.with_any_context(copy)
     }
 
-    /// Runs `copy` with a context of the caller's own: with storage alone, which holds up nothing else, however long it takes.
+    /// Runs `copy` with a context that no other thread uses meanwhile. For copies with storage alone, which hold up nothing else, however
+    /// long they take.
     pub(crate) fn with_any_context<T>(
         &self,
         copy: impl FnOnce(&mut TierContext) -> Result<T>,

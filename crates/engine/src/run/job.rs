@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tierflow_sync::model::{AtomicBool, AtomicU64, Ordering};
 use tierflow_transfer::Helper;
 
-/// Bytes of a transfer that is small: it goes with others.
+/// Bytes of a small transfer at most. Small transfers are carried together.
 pub(super) const SMALL: u64 = 64 << 10;
 
-/// Which way a worker carries.
+/// The direction in which a worker copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     /// Into its tier from above.
@@ -21,9 +21,9 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) enum Task {
     Transfer(Arc<Job>),
-    /// A caller copies between its memory and the link's storage, and waits.
+    /// Help with a copy that a caller makes between its memory and the link's storage. The caller waits for the end of it.
     Help(Helper),
-    /// The plan is to hear of the queued events.
+    /// The queued events, to be handed to the plan.
     Plan,
 }
 
@@ -31,12 +31,12 @@ pub(crate) enum Task {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(super) transfer: Transfer,
-    /// How many that encode were begun before it.
+    /// Number of encoding transfers that the plan started before this one.
     pub(super) turn: u64,
     pub(super) cancelled: Arc<AtomicBool>,
-    /// When the plan asked for it, on the plan's clock.
+    /// Time at which the plan asked for the transfer, in ns on its clock.
     pub(super) asked_ns: u64,
-    /// When a worker began it last; 0 before.
+    /// Time at which a worker last began the transfer, in ns on the plan's clock; 0 before.
     pub(super) begun_ns: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Job {
             .sum()
     }
 
-    /// A worker begins it.
+    /// Notes that a worker begins the transfer.
     pub(super) fn begin(&self, now_ns: u64) {
         self.begun_ns.store(now_ns, Ordering::Relaxed);
     }

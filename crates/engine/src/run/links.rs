@@ -1,5 +1,5 @@
-//! Copies of a call over several links at once. A version that overflows to peers is there when the busiest link is done, not after
-//! one link after the other (SC'22 showcase, slide 14: the transfers of a group checkpoint start together).
+//! Copies of a call over several links at once. A version that overflows to peers is there when the busiest link is done. With one link
+//! after the other, it would be there later (SC'22 showcase, slide 14: the transfers of a group checkpoint start together).
 
 use super::medium::{Medium, TierState, medium};
 use crate::plan::{Piece, Place, TierId};
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::thread::{Builder, scope};
 use tierflow_device::Stream;
 
-/// The link to bytes: a tier's, and of a tier of peers that to the peer whose part of the tier ends at `end`.
+/// The link that leads to bytes: that of a tier, or, in a tier of peers, that of the peer whose part of the tier ends at `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Link {
     pub(super) tier: TierId,
     pub(super) end: u64,
 }
 
-/// Returns the pieces, cut where another link leads on. Without a tier of peers all have one link.
+/// Returns the pieces, cut where the next byte has another link. Without a tier of peers, all have one link.
 pub(super) fn by_link(tiers: &[TierState], pieces: &[Piece]) -> SmallVec<[(Link, Piece); 1]> {
     let mut tiers_of = tiers.iter();
     let has_peers = tiers_of.any(|tier| matches!(tier.medium, Medium::Peers(_)));
@@ -47,8 +47,8 @@ pub(super) fn by_link(tiers: &[TierState], pieces: &[Piece]) -> SmallVec<[(Link,
     cut
 }
 
-/// Makes the copies of each link together, all links at once: those of the first on `own`, those of each other one on a stream of
-/// `spare`, behind the work that `own` has. `on`: the link of each copy. Returns when all have ended.
+/// Makes all copies, over all links at once. `on`: the link of each copy. The copies of the first link run on `own`. Those of each other
+/// link run on a stream of `spare`, behind the work that `own` has. Returns when all have ended.
 pub(super) fn over_links<T: Send>(
     own: &Stream,
     spare: &mut Vec<Stream>,

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
 
-/// The least time between two warnings of failed transfers: storage that fails does so for each version.
+/// The least time between two warnings of failed transfers. Storage that fails does so for each version.
 const QUIET: Duration = Duration::from_secs(60);
 
 impl EngineCore {
-    /// A worker reports transfers that delivered, as they are.
+    /// Reports transfers that a worker delivered, none of which it encoded.
     pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
         let mut core = self.lock();
         let ids: Vec<TransferId> = ids.collect();
@@ -24,7 +24,8 @@ impl EngineCore {
         core.calls.ended = None;
     }
 
-    /// A worker made something of a version, or takes it down as it is. Returns where it is to lie.
+    /// Reports that a worker encoded a version, or, with `None`, that it takes the version down as it is. Returns the place to write to,
+    /// once the application's streams are done with it.
     pub(super) fn encoded(
         &self,
         id: TransferId,
@@ -42,8 +43,8 @@ impl EngineCore {
         piece
     }
 
-    /// A worker reports how a transfer ended. `has_damage`: the plan was told of damage that it met, which is counted, and has a name in
-    /// `Engine::damage` or the restore that fails.
+    /// Reports how a transfer ended. `has_damage`: the transfer met damage of which the plan was told. No warning names such damage: it is
+    /// counted, and `Engine::damage` or the restore that fails names it.
     pub(super) fn carried(
         &self,
         id: TransferId,
@@ -76,7 +77,7 @@ impl EngineCore {
         }
     }
 
-    /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.
+    /// Returns the throughput, in bytes/s, of the slowest link down that was used, among those from this tier on.
     pub(super) fn slowest_below(&self, tier: TierId) -> Option<f64> {
         let hops = self.lock().plan().statistics().hops;
         let down = hops

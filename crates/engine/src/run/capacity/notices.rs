@@ -1,4 +1,4 @@
-//! News from the plan about a tier's size, and the threads that wait for them.
+//! Notices from the plan about a tier's size, and the events that wake the threads that wait for such notices.
 
 use crate::plan::TierId;
 use crate::{Error, Result};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_sync::model::{Sender, sleep};
 
-/// How soon memory is offered again that could not be given back, and how often a tier says that it fills.
+/// Time after which memory that could not be given back is offered again, and the least time between two notices that a tier fills.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
-/// The event that wakes the thread of a tier, which may wait for other files beside it.
+/// An event that wakes the thread of a tier. The thread may wait for other files at the same time.
 #[derive(Debug)]
 pub(super) struct EventFd(OwnedFd);
 
@@ -27,35 +27,35 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until it is signalled, one of the others can be read from, or the time is over.
+    /// Sleeps until the event is signalled, one of `others` can be read from, or `limit` is over.
     pub(super) fn wait(&self, others: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if cfg!(shuttle) {
-            // There, any wait is over sooner or later.
+            // A model has no files: there, any wait is over sooner or later.
             return sleep(Duration::ZERO);
         }
         let all = std::iter::once(self.0.as_fd()).chain(others.iter().copied());
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // A signal ends it, too: the caller looks, and waits again.
+        // A signal to the process ends the wait, too: the caller looks, and waits again.
         let _ = poll(&mut all.map(readable).collect::<Vec<_>>(), limit.as_ref());
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-/// News from the plan to the thread that keeps a tier's size.
+/// Notices from the plan to the thread that keeps a tier's size.
 #[derive(Debug)]
 pub(super) struct Notices {
     pub(super) tier: TierId,
     pub(super) event: EventFd,
-    /// The limit beyond which nothing lies any more, as the plan said last.
+    /// The last limit beyond which nothing lies any more, as the plan told; [`NONE`] if it has not told yet.
     pub(super) released: AtomicU64,
-    /// The tier has a use for more.
+    /// True if the tier has a use for more bytes.
     pub(super) fills: AtomicBool,
-    /// Something happened since the owner was last told what the tier has a use for.
+    /// True if something happened since the owner was last told for how many bytes the tier has a use.
     pub(super) stirred: AtomicBool,
 }
 
-/// No limit.
+/// The value of [`Notices::released`] that is no limit.
 pub(super) const NONE: u64 = u64::MAX;
 
 /// The plan's end of the notices.
@@ -72,7 +72,8 @@ impl NoticeSender {
         self.notices.tier
     }
 
-    /// After an event: there are so many free bytes.
+    /// Wakes the thread after an event of the plan that left `free` bytes: if these are scarce, or if the event is the first since the
+    /// owner was told.
     pub(in crate::run) fn look(&mut self, free: u64) {
         if self.scarce == 0 {
             return;
@@ -89,7 +90,7 @@ impl NoticeSender {
         }
     }
 
-    /// Nothing lies beyond the first `bytes` of a tier any more.
+    /// Tells the thread that nothing lies beyond the first `bytes` of a tier any more.
     pub(in crate::run) fn released(&self, tier: TierId, bytes: u64) {
         if tier == self.notices.tier {
             self.notices.released.store(bytes, Ordering::Release);
@@ -105,7 +106,7 @@ impl Drop for NoticeSender {
     }
 }
 
-/// Who waits for a tier to be emptied.
+/// A call that waits until a tier is emptied.
 #[derive(Debug)]
 pub(in crate::run) struct Waiting {
     pub(in crate::run) tier: TierId,
@@ -113,10 +114,10 @@ pub(in crate::run) struct Waiting {
 }
 
 impl Waiting {
-    /// Nothing lies beyond the first `bytes` of a tier any more.
+    /// Tells the call that nothing lies beyond the first `bytes` of a tier any more.
     pub(in crate::run) fn released(&self, tier: TierId, bytes: u64) {
         if tier == self.tier {
-            // The one that waits may have given up.
+            // The call may have given up.
             let _ = self.released.send(bytes);
         }
     }

@@ -14,9 +14,9 @@ use tierflow_sync::model::JoinHandle;
 use tierflow_transfer::MemoryMedium;
 
 impl Tier {
-    /// Spare memory of peers, between the device's and the host's: what overflows goes over the links between devices,
-    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
-    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    /// Returns a tier of peers' spare memory, between the device's memory and the host's. Versions that overflow the device's memory go
+    /// there over the links between devices, several times as fast as to the host, and come back that way. A peer that wants its memory
+    /// back has it once the versions there were flushed, or given up where a lower copy exists; so the tier needs another one below.
     #[must_use]
     pub fn peers(cache: PeerCache) -> Self {
         let medium = MemoryMedium::of_peers(cache.memory().clone());

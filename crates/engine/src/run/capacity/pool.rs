@@ -13,8 +13,8 @@ use tierflow_tier_alloc::{Error as ArenaError, HostArena, HostPool, Lease};
 /// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.
 const HEADROOM: u64 = 4;
 
-/// How soon after something happened the pool is told what the cache has a use for now, and how often one that lacks something
-/// asks.
+/// Time from an event of the plan until the pool is told for how many bytes the cache has a use, and between two requests of a cache that
+/// lacks some.
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// A member of a pool, for the host cache of an engine.
@@ -23,7 +23,7 @@ pub(crate) struct Pool {
     lease: Lease,
     tier: TierId,
     asked: Instant,
-    /// Something happened since it asked.
+    /// True if something happened since the cache last asked.
     has_stirred: bool,
 }
 
@@ -40,12 +40,12 @@ impl Pool {
         })
     }
 
-    /// Bytes to begin with.
+    /// Returns the bytes to begin with.
     pub(crate) fn bytes(&self) -> u64 {
         self.lease.terms().keep
     }
 
-    /// Bytes that come and go at once.
+    /// Returns the bytes of a slab. Memory comes and goes in slabs.
     pub(crate) fn slab(&self) -> u64 {
         self.lease.slab()
     }
