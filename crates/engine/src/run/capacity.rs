@@ -95,7 +95,7 @@ struct CapacityThread<O> {
 }
 
 /// Starts the thread that keeps a tier of `limit` usable bytes within the terms of its owner. The thread ends when the engine's core drops
-/// the [`NoticeSender`]. Its result is `end(owner)`; the tier's memory still exists then.
+/// the [`NoticeSender`], and returns `end(owner)`; the tier's memory still exists then.
 fn start<O: CapacityOwner, R: Send + 'static>(
     shared: &Arc<EngineCore>,
     tier: TierId,

@@ -1,4 +1,4 @@
-//! Copies that cannot be read: the context that reads notes them, the plan hears of them, and the reader takes others.
+//! Copies that cannot be read. The context that reads notes them, the plan is told of them, and the reader takes other copies.
 
 use super::context::{Pieces, TierContext, TransferError};
 use super::core::EngineCore;
@@ -33,7 +33,7 @@ impl TierContext {
         }
     }
 
-    /// Notes that a version cannot be put together of the bytes that were read. The damaged one of its chain is not known: the damage
+    /// Notes that a version cannot be decoded from the bytes that were read. The damaged version of its chain is not known, so the damage
     /// counts as the version's own.
     pub(super) fn note_stored(&mut self, (version, place, _): Links<'_>, error: &Error) {
         if matches!(error, Error::Damaged(_)) {
@@ -66,7 +66,7 @@ impl EngineCore {
         }
     }
 
-    /// Reads a version; where a copy proves to be damaged, again, as long as there are others that are not known to be.
+    /// Reads a version. If a copy proves to be damaged, reads again as long as there are copies that are not known to be damaged.
     pub(crate) fn read_sound<T>(
         &self,
         version: Version,
@@ -86,7 +86,7 @@ impl EngineCore {
                 .iter()
                 .map(|tier| tier.damaged)
                 .sum();
-            // Each attempt has to find something that was not known before.
+            // Each attempt has to find damage that was not known before.
             if !core.plan().is_sound(version) || known == Some(found) {
                 return Err(error.of_scratch(version));
             }

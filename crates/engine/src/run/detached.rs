@@ -1,5 +1,5 @@
-//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own. Lookups for what lies on
-//! storage are of no use beyond it, so all have one thread.
+//! Work with storage for which a caller waits until a deadline. Such work has a thread to itself, and goes on beyond the deadline. Lookups
+//! on storage are of no use beyond the deadline, so all lookups share one thread.
 
 use super::core::EngineCore;
 use crate::{Error, Result};
@@ -16,12 +16,11 @@ enum Progress<T> {
     GivenUp,
 }
 
-/// Does `work` in a thread of its own and returns its result if it is over before `deadline`. Else this returns `None` and sets the
-/// flag that `work` was given, which asks it to stop; the thread calls `too_late` once `work` is over. The engine waits for the thread
-/// when it is dropped.
+/// Runs `work` in a new thread. Returns the result if `work` is over before `deadline`. Else returns `None`, and sets the flag that `work`
+/// was given, which asks it to stop; the thread calls `too_late` once `work` is over. The engine waits for the thread when it is dropped.
 ///
 /// # Errors
-/// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
+/// The errors of `work`, and its panic as an error; [`Error::Thread`] if no thread can be started.
 pub(crate) fn work_until<T: Send + 'static>(
     shared: &Arc<EngineCore>,
     deadline: Instant,
@@ -45,7 +44,7 @@ pub(crate) fn work_until<T: Send + 'static>(
         };
         match is_late {
             true => too_late(&theirs),
-            // The caller that waits looks at the outcome, whether or not it hears this.
+            // The caller that waits looks at `outcome`, whether or not this message arrives.
             false => drop(sender.send(())),
         }
     };
@@ -62,7 +61,7 @@ pub(crate) fn work_until<T: Send + 'static>(
     }
 }
 
-/// Lookups that callers wait for, in their order.
+/// Lookups for which callers wait, in their order.
 #[derive(Default)]
 pub(crate) struct Lookups {
     waiting: VecDeque<Lookup>,
@@ -70,7 +69,7 @@ pub(crate) struct Lookups {
 }
 
 struct Lookup {
-    /// Gone once the caller has left.
+    /// A token that is gone once the caller has left.
     caller: Weak<()>,
     look: Box<dyn FnOnce(&EngineCore) + Send>,
 }
@@ -83,11 +82,11 @@ impl std::fmt::Debug for Lookups {
     }
 }
 
-/// Has the thread of all lookups do `work`, and returns its result if it is over before `deadline`; else `None`. Work whose caller has left
-/// is not begun.
+/// Runs `work` in the thread of all lookups. Returns the result if `work` is over before `deadline`, else `None`. Work whose caller has
+/// left is not begun.
 ///
 /// # Errors
-/// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
+/// The errors of `work`, and its panic as an error; [`Error::Thread`] if no thread can be started.
 pub(crate) fn look_until<T: Send + 'static>(
     shared: &Arc<EngineCore>,
     deadline: Instant,
@@ -126,7 +125,7 @@ pub(crate) fn look_until<T: Send + 'static>(
 }
 
 impl EngineCore {
-    /// Takes the next lookup whose caller waits for it.
+    /// Takes the next lookup whose caller still waits.
     fn next_lookup(&self) -> Option<Lookup> {
         let mut lookups = self.lookups.lock();
         lookups

@@ -1,4 +1,4 @@
-//! The way between memory of a device and the scratch file past the host's memory, where the builder asks for it.
+//! Copies between a device's memory and the scratch file past the host's memory, if the builder asks for them.
 
 #[cfg(feature = "cuda")]
 mod cufile;
@@ -9,8 +9,8 @@ use tierflow_device::Device;
 use tierflow_store::Storage;
 use tierflow_transfer::{OpenFile, Straight};
 
-/// Opens the file of a storage for a device, or says why it cannot. The last argument refuses a library that copies through host
-/// memory itself.
+/// Opens the file of a storage for a device, or returns the reason why it cannot. If the last argument is true, a library that copies
+/// through host memory itself is refused.
 type OpenDirect = fn(&Device, &Arc<dyn Storage>, bool) -> Result<OpenFile, String>;
 
 /// The libraries of this build that copy directly.
@@ -19,7 +19,7 @@ const LIBRARIES: &[OpenDirect] = &[
     cufile::open,
 ];
 
-/// Returns the direct way that the builder asks for. A measured one is opened at its first use.
+/// Returns the direct copies that the builder asks for. If they are measured, the file is opened at the first copy.
 pub(crate) fn find(
     device: &Device,
     storage: &Arc<dyn Storage>,

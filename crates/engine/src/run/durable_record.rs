@@ -67,7 +67,7 @@ impl Target for DurableRecord<'_> {
 }
 
 impl TierContext {
-    /// Keeps the application's regions.
+    /// Saves the application's regions on a durable tier.
     pub(super) fn keep_regions(
         &mut self,
         source: &SourceRegions<'_, '_>,
@@ -84,7 +84,7 @@ impl TierContext {
         Ok(written?)
     }
 
-    /// Keeps a version that lies on tiers of memory and scratch storage, in the form that it has there.
+    /// Saves a version that lies on tiers of memory and scratch storage, in the form that it has there.
     pub(super) fn keep_pieces(
         &mut self,
         tiers: &[TierState],
@@ -103,7 +103,7 @@ impl TierContext {
         Ok(written?)
     }
 
-    /// Brings a version back into the application's regions.
+    /// Reads a version back into the application's regions.
     pub(super) fn bring_regions(
         &mut self,
         sink: &mut TargetRegions<'_, '_>,
@@ -133,7 +133,7 @@ impl TierContext {
         Ok(read?)
     }
 
-    /// Fetches pieces of a kept version to another tier.
+    /// Copies a version from a durable tier to pieces on another tier.
     pub(super) fn bring(
         &mut self,
         record: &DurableRecord<'_>,
@@ -156,7 +156,7 @@ impl TierContext {
         Ok(read?)
     }
 
-    /// Copies the application's regions to memory of their own.
+    /// Returns a copy of the application's regions in new host memory.
     pub(crate) fn collect(
         &mut self,
         source: &SourceRegions<'_, '_>,

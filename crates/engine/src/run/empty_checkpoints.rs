@@ -1,4 +1,4 @@
-//! Checkpoints without bytes, of ranks that have nothing to save. The plan knows of none: there, each has one byte.
+//! Checkpoints without bytes, of ranks that have nothing to save. The plan counts one byte for each, and knows of no empty ones.
 
 use crate::Version;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use tierflow_sync::model::Mutex;
 pub(crate) struct EmptyCheckpoints(Option<Mutex<BTreeSet<Version>>>);
 
 impl EmptyCheckpoints {
-    /// `allowed`: in a group, of which some ranks may have nothing.
+    /// Starts with no such version. `allowed`: true in a group, where some ranks may have nothing to save.
     pub(crate) fn new(allowed: bool) -> Self {
         Self(allowed.then(Mutex::default))
     }
@@ -23,7 +23,7 @@ impl EmptyCheckpoints {
         versions.is_some_and(|versions| versions.lock().contains(&version))
     }
 
-    /// A version is there anew, with or without bytes.
+    /// Notes whether a new version has bytes.
     pub(crate) fn note(&self, version: Version, is_empty: bool) {
         if let Some(versions) = &self.0 {
             let mut versions = versions.lock();

@@ -14,7 +14,7 @@ pub(crate) struct FirstWrite {
     order: Order,
     node_local: Option<Arc<Repository>>,
     external: Option<Arc<Repository>>,
-    /// The directory in which this rank lists versions for readers of all ranks' pieces, if it is the one that does.
+    /// The directory in which this rank lists versions for readers of all ranks' pieces, if this rank is the one that lists.
     shared: Option<Arc<Repository>>,
     /// Copies on the node that did not count when the engine was built.
     superseded: Mutex<Vec<(Version, Identity)>, { rank::FIRST_WRITE }>,
@@ -22,9 +22,9 @@ pub(crate) struct FirstWrite {
     is_durable: AtomicBool,
     is_removed: AtomicBool,
     is_listed: AtomicBool,
-    /// Held while the versions are listed: who needs the list waits for it.
+    /// Held while the versions are listed. A call that needs the list waits for it.
     listing: Mutex<(), { rank::FIRST_WRITE }>,
-    /// Why external storage has no mark of this run, if the mark could not be left.
+    /// The reason why external storage has no mark of this run, if the mark could not be left.
     unmarked: Mutex<Option<Error>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct FirstWrite {
 pub(crate) struct Directories {
     pub(crate) node_local: Option<Arc<Repository>>,
     pub(crate) external: Option<Arc<Repository>>,
-    /// The directory in which this rank lists versions for readers of all ranks' pieces, if it is the one that does.
+    /// The directory in which this rank lists versions for readers of all ranks' pieces, if this rank is the one that lists.
     pub(crate) shared: Option<Arc<Repository>>,
 }
 
@@ -54,11 +54,12 @@ impl FirstWrite {
         self.superseded.lock().extend(copies);
     }
 
-    /// Writes the note and the marks, the first time that it is called. To be called before every change.
+    /// Writes the note and the marks at the first call. Callers call it before every change.
     ///
     /// # Errors
-    /// When this run cannot be told from the one before it later: nothing is to be changed then. A mark that external storage
-    /// does not take is left when the first version is written there.
+    /// The error of the node's directory if the note or the mark cannot be written there. Without them, a later run cannot tell this run
+    /// from the one before it, so the caller changes nothing. A mark that external storage does not take is no error: it is left when the first version is
+    /// written there.
     pub(super) fn note(&self) -> Result<()> {
         if self.is_noted.load(Ordering::Acquire) {
             return Ok(());
@@ -67,7 +68,7 @@ impl FirstWrite {
         if self.is_noted.load(Ordering::Acquire) {
             return Ok(());
         }
-        // The node first: as long as only the node has the mark, the run before it is the last one.
+        // The node gets its mark first: as long as only the node has the mark, the run before this one is the last one.
         if let Some(node_local) = &self.node_local {
             match node_local.supersede(&superseded) {
                 Err(Error::Full { .. }) => without_note(node_local, &superseded),
@@ -82,22 +83,22 @@ impl FirstWrite {
         Ok(())
     }
 
-    /// Why external storage has no mark of this run, if the mark could not be left.
+    /// Returns the reason why external storage has no mark of this run, if the mark could not be left.
     pub(super) fn unmarked(&self) -> Option<Error> {
         self.unmarked.lock().clone()
     }
 
-    /// A version of this run is durable on some tier.
+    /// Notes that a version of this run is durable on some tier.
     pub(super) fn has_written(&self) {
         self.is_durable.store(true, Ordering::Release);
     }
 
-    /// Returns true if copies that were found and need not stay may go.
+    /// Returns true if found copies that need not stay may be removed.
     pub(super) fn may_remove(&self) -> bool {
         self.is_durable.load(Ordering::Acquire)
     }
 
-    /// Removes the noted copies, once. Those that cannot be removed go with a later run's.
+    /// Removes the noted copies, once. A later run removes those that cannot be removed now.
     pub(super) fn remove_superseded(&self) {
         if self.is_removed.swap(true, Ordering::AcqRel) {
             return;
@@ -124,13 +125,13 @@ impl FirstWrite {
 
     fn list(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.has_unlisted()) {
-            // Listing completes them. After a failure, the next one that asks lists.
+            // Listing completes such versions. After a failure, the next caller lists.
             let is_listed = shared.versions().is_ok();
             self.is_listed.store(is_listed, Ordering::Release);
         }
     }
 
-    /// Gives the space of noted copies back on a full disk. Returns true if some may have been there.
+    /// Removes the noted copies on a full disk. Returns true if there may have been some.
     pub(super) fn make_room(&self) -> bool {
         let is_noted = self.is_noted.load(Ordering::Acquire) && !self.superseded.lock().is_empty();
         let may_help = is_noted && !self.is_removed.load(Ordering::Acquire);
@@ -141,8 +142,8 @@ impl FirstWrite {
     }
 }
 
-/// Removes copies where a full disk has no room for the note. Copies that build upon others go before them: until all are gone,
-/// the others tell that they do not count.
+/// Removes the superseded copies if a full disk has no room for the note. Copies that build upon others go before these: until all are
+/// gone, the remaining ones tell that they do not count.
 fn without_note(node_local: &Repository, superseded: &[(Version, Identity)]) -> Result<()> {
     let versions: BTreeSet<Version> = superseded.iter().map(|(version, _)| *version).collect();
     let mut versions = versions.into_iter().rev();

@@ -1,5 +1,5 @@
-//! Housekeeping: versions that are not to be kept any more are given up, and removed, by a thread of its own. No transfer and no
-//! call stands behind it, and it begins after those who wait for versions have them.
+//! Housekeeping: a thread gives up, and removes, versions that are not to be kept any more. No transfer and no call waits for it, and it
+//! begins after the callers that wait for versions have them.
 
 use super::core::EngineCore;
 use crate::plan::{Event, TierId};
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_sync::model::{Builder, Monitor, sleep};
 
-/// Housekeeping waits so long at most for those who wait for versions: as long as they have a turn each, some always do.
+/// Longest time that housekeeping waits for callers that wait for versions. Callers that take turns would hold it up for ever.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Time between two looks at that.
+/// Time between two looks for such callers.
 const NAP: Duration = Duration::from_millis(2);
 
-/// Whether there is something to be done.
+/// The requests for housekeeping.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
     due: Monitor<Due>,
@@ -29,7 +29,7 @@ struct Due {
 }
 
 impl Housekeeping {
-    /// Asks for it. Many requests are met together.
+    /// Requests housekeeping. A run meets all requests that came before it.
     fn ask(&self, is_of_lowest: bool) {
         let mut due = self.due.lock();
         let was_due = due.is_due;
@@ -41,7 +41,7 @@ impl Housekeeping {
         }
     }
 
-    /// Sleeps until it is asked for. Returns whether that was for the lowest tier, `None` at the end of the engine.
+    /// Sleeps until housekeeping is requested. Returns true if a request was for the lowest tier; `None` at the end of the engine.
     fn next(&self) -> Option<bool> {
         self.due.wait(|due| {
             if due.is_closed {
@@ -52,13 +52,13 @@ impl Housekeeping {
         })
     }
 
-    /// The engine ends, and clears up itself.
+    /// Ends the thread: the engine ends, and clears up itself.
     pub(super) fn close(&self) {
         self.due.change(|due| due.is_closed = true);
     }
 }
 
-/// Starts the thread, if some tier keeps versions under their numbers. It ends with [`Housekeeping::close`].
+/// Starts the thread, if some tier keeps versions under their numbers. [`Housekeeping::close`] ends it.
 pub(crate) fn start(shared: &Arc<EngineCore>) -> Result<()> {
     if shared
         .tiers
@@ -86,7 +86,7 @@ pub(crate) fn start(shared: &Arc<EngineCore>) -> Result<()> {
 }
 
 impl EngineCore {
-    /// A version came to `tier`: has versions given up and removed that are not to be kept there any more.
+    /// Requests housekeeping because a version came to `tier`, if that keeps versions under their numbers.
     pub(crate) fn have_housekept(&self, tier: TierId) {
         let this = self.tiers.get(tier.0);
         if this.is_some_and(|tier| tier.medium.durable().is_some()) {
@@ -103,7 +103,7 @@ impl EngineCore {
         }
     }
 
-    /// Gives up versions that the lowest tier is not to keep any more, if one came there, and removes what was given up.
+    /// Gives up versions that the lowest tier is not to keep any more, if `is_of_lowest`. Removes given-up copies.
     pub(super) fn housekeep(&self, is_of_lowest: bool) {
         let lowest = self.tiers.last().and_then(|tier| tier.medium.durable());
         if let Some(durable) = lowest.filter(|_| is_of_lowest) {
@@ -117,8 +117,8 @@ impl EngineCore {
         self.limit_to_room();
     }
 
-    /// Tells the plan how much of a limited tier its versions may have, once their heads and what cannot be removed take more or less
-    /// than before.
+    /// Tells the plan how many bytes of a limited tier its versions may have, if heads and copies that cannot be removed take clearly more
+    /// or less than before.
     pub(super) fn limit_to_room(&self) {
         for (index, tier) in self.tiers.iter().enumerate() {
             let Some(durable) = tier.medium.durable().filter(|durable| durable.is_limited()) else {

@@ -9,10 +9,11 @@ use tierflow_sync::model::Mutex;
 /// The regions of a checkpoint, with their offsets in it.
 pub(crate) type Layout = Arc<[RegionInfo]>;
 
-/// Versions that are gone are looked for once there are twice as many as when they were last, and so many at least.
+/// Least number of layouts at which versions that are gone are looked for. The next search begins with twice as many layouts as the last
+/// one left.
 const LEAST: usize = 1024;
 
-/// So many are looked at in one call.
+/// Versions that one call looks at.
 const AT_ONCE: usize = 64;
 
 /// The layouts of versions whose regions have names.
@@ -30,19 +31,19 @@ struct Noted {
 #[derive(Debug, Default)]
 struct Known {
     versions: HashMap<Version, Noted>,
-    /// The one noted last: the next one mostly is the same.
+    /// The layout that was noted last. The next version mostly has the same.
     last: Option<Layout>,
-    /// With so many, those that are gone are looked for.
+    /// Number of layouts at which the next search for versions that are gone begins.
     full: usize,
-    /// Versions that later calls will look at. One call looks at `AT_ONCE`.
+    /// Versions that later calls will look at, `AT_ONCE` in each.
     unseen: Vec<Version>,
     /// The highest number found on the tiers that outlive the engine when it was built.
     adopted: Option<Version>,
 }
 
 impl Layouts {
-    /// A version is there anew. Returns versions of which those that are gone should be [forgotten](Self::retain): no more than
-    /// [`AT_ONCE`], so that no call pays for all of a long history.
+    /// Notes the layout of a new version, or that it has none. Returns versions of which those that are gone should be
+    /// [forgotten](Self::retain): no more than [`AT_ONCE`], so that no call pays for all of a long history.
     pub(crate) fn note(
         &self,
         version: Version,
@@ -63,7 +64,7 @@ impl Layouts {
         known.some()
     }
 
-    /// Forgets those of these that are not held any more.
+    /// Forgets the layouts of the versions in `some` that are not held any more.
     pub(crate) fn retain(&self, some: &[Version], is_held: impl Fn(Version) -> bool) {
         let mut known = self.0.lock();
         for version in some {
@@ -79,25 +80,25 @@ impl Layouts {
         Some(Arc::clone(&noted.layout))
     }
 
-    /// Returns the error that the call allowed which took a version in, if it named one.
+    /// Returns the error that the checkpoint call of a version allowed, if the call named one.
     pub(crate) fn error(&self, version: Version) -> Option<f64> {
         self.0.lock().versions.get(&version)?.error
     }
 
-    /// A version of an earlier engine is there.
+    /// Notes that a version of an earlier engine was found.
     pub(crate) fn adopt(&self, version: Version) {
         let mut known = self.0.lock();
         known.adopted = known.adopted.max(Some(version));
     }
 
-    /// Whether a version may be one of an earlier engine's: its layout lies with it then.
+    /// Returns true if an earlier engine may have written the version. If so, the layout lies with the copy.
     pub(crate) fn may_be_adopted(&self, version: Version) -> bool {
         Some(version) <= self.0.lock().adopted
     }
 }
 
 impl Known {
-    /// Some of those that may be gone, if so many are known that it is worth while to look.
+    /// Returns some of the versions that may be gone, if so many are known that a search is worth while.
     fn some(&mut self) -> Vec<Version> {
         if self.unseen.is_empty() && self.versions.len() >= self.full.max(LEAST) {
             self.unseen = self.versions.keys().copied().collect();
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(layouts.get(1).unwrap()[0].name, "b");
         layouts.note(1, None, None);
         assert_eq!(layouts.get(1), None);
-        // From now on, some are looked at with each, until all are.
+        // From now on, each call looks at some versions, until all are looked at.
         let is_held = |version: Version| version >= 600;
         let mut looks = Vec::new();
         for version in LEAST as u64..4 * LEAST as u64 {
@@ -148,7 +149,7 @@ mod tests {
         }
         assert!(looks.iter().all(|look| *look <= AT_ONCE));
         assert_eq!((layouts.get(599), layouts.get(600)), (None, Some(first)));
-        // They are looked for again no sooner than they are twice as many.
+        // The next search begins no sooner than with twice as many.
         let first = looks.iter().position(|look| *look > 0).unwrap();
         let rests = looks[first..].iter().position(|look| *look == 0).unwrap();
         assert_eq!(rests, LEAST.div_ceil(AT_ONCE));

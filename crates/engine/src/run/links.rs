@@ -47,8 +47,8 @@ pub(super) fn by_link(tiers: &[TierState], pieces: &[Piece]) -> SmallVec<[(Link,
     cut
 }
 
-/// Makes all copies, over all links at once. `on`: the link of each copy. The copies of the first link run on `own`. Those of each other
-/// link run on a stream of `spare`, behind the work that `own` has. Returns when all have ended.
+/// Makes all copies, over all links at once. `on`: the link of each copy. The copies of the first link run on `own`, and the copies of each
+/// other link on a stream of `spare`, behind the work that `own` has. Returns when all have ended.
 pub(super) fn over_links<T: Send>(
     own: &Stream,
     spare: &mut Vec<Stream>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tierflow_sync::model::Builder;
 use tierflow_tier_alloc::DeviceArena;
 
-/// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.
+/// Sets a tier's limit to the mapped bytes of its arena, and starts the thread that raises the limit as the arena grows.
 pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize) -> Result<()> {
     let Some(arena) = arena(shared, tier) else {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize) -> Result<()> {
         let Some(arena) = self::arena(&theirs, tier) else {
             return;
         };
-        // An arena that ran out of memory is as large as it is.
+        // An arena that ran out of memory grows no more.
         while open < arena.capacity()
             && !theirs.is_stopping()
             && arena.wait_usable(open + 1).is_ok()
@@ -28,7 +28,7 @@ pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize) -> Result<()> {
             open = arena.usable();
             let resized = theirs.resized.lock();
             if resized.is {
-                // A pool, or a resize, sees to its size now.
+                // A resize decides the tier's size from now on.
                 return;
             }
             tell(&theirs, tier, open);

@@ -32,7 +32,7 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// Returns the medium as an end of copies has it.
+    /// Returns the medium as an end of copies uses it.
     pub(crate) fn bytes(&self) -> &dyn Bytes {
         match self {
             Self::Device(arena) => arena,
@@ -61,7 +61,7 @@ impl Medium {
         self.bytes().scratch()?.straight()
     }
 
-    /// Returns the bytes of an arena; storage has no size of its own.
+    /// Returns the bytes of an arena; `None` for storage, which has no fixed size.
     pub(crate) fn capacity(&self) -> Option<u64> {
         self.bytes().capacity()
     }
@@ -75,7 +75,7 @@ impl Medium {
         self.bytes().kind().is_memory()
     }
 
-    /// Lends bytes of an arena for reading.
+    /// Lends bytes of an arena for reading. Waits until they are mapped.
     pub(crate) fn lend(&self, range: Range<u64>) -> Result<ReadLoan> {
         let lent = self.once_mapped(range.end, || self.bytes().lend(range));
         Ok(lent.ok_or(NOT_MEMORY)??)
@@ -99,7 +99,7 @@ impl Medium {
         is_mapped.then(|| self.bytes().lend_mut(range))??.ok()
     }
 
-    /// Names the time that a loan waits until the bytes before `end` are mapped.
+    /// Calls `lend`, and charges its time to [`Cause::Growth`] if the bytes before `end` are not mapped yet.
     pub(super) fn once_mapped<T>(&self, end: u64, lend: impl FnOnce() -> T) -> T {
         match self.is_mapped(end) {
             true => lend(),
@@ -117,12 +117,12 @@ impl Medium {
     }
 }
 
-/// A loan was asked of storage.
+/// The error of a loan that was asked of storage.
 const NOT_MEMORY: Error = Error::Internal {
     what: "memory of a tier that is none",
 };
 
-/// Records are copied as a whole, by `durable`.
+/// A durable tier lends no bytes: records are copied as a whole, through [`Medium::durable`].
 impl Bytes for DurableTier {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory

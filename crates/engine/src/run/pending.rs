@@ -1,5 +1,5 @@
-//! Work that the application's streams still do on slots, memory of a cache written or read in place, that it has given back. Plain
-//! checkpoints and restores leave none: they return when their bytes are copied.
+//! Work that the application's streams still do on slots that it has given back. A slot is memory of a cache that is written or read in
+//! place. Plain checkpoints and restores leave no such work: they return when their bytes are copied.
 //!
 //! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.
@@ -15,7 +15,7 @@ use tierflow_sync::rank;
 /// The work under way, on all tiers.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The number of works: mostly none, and then no lock is taken.
+    /// Number of works. Mostly there are none, and then no lock is taken.
     count: AtomicUsize,
     works: Mutex<Vec<Arc<Work>>, { rank::LIST }>,
 }
@@ -26,14 +26,15 @@ struct Work {
     bytes: Range<u64>,
     access: Access,
     ends: Event,
-    /// Given back when the work has ended, by the first thread that sees the end.
+    /// The loan of the bytes. The first thread that sees the end of the work gives it back.
     loan: Mutex<Option<ReadLoan>>,
 }
 
 impl Work {
     /// Returns true if the work has ended, and the bytes are given back.
     fn is_over(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more: a graph that is being captured does not keep it from answering.
+        // A device that cannot be asked is lost, and nothing runs on it any more. The capture of a graph does not keep a device from
+        // answering.
         let is_over = self.ends.is_done().unwrap_or(true);
         if is_over {
             self.give_back();
@@ -41,7 +42,7 @@ impl Work {
         is_over
     }
 
-    /// Waits for the end, which a lost device is, too, and until the bytes are given back.
+    /// Waits until the work has ended, as it has on a lost device, and the bytes are given back.
     fn wait(&self) {
         let _ = self.ends.synchronize();
         self.give_back();
@@ -55,7 +56,7 @@ impl Work {
 }
 
 impl Pending {
-    /// The application's work on the bytes at `place` goes on until `ends`; it reads or writes them.
+    /// Notes that the application's work reads or writes the bytes at `place` until `ends`. The bytes stay lent until then.
     pub(crate) fn note(&self, place: &Place, access: Access, ends: Event, loan: ReadLoan) {
         let mut works = self.works.lock();
         works.retain(|work| !work.is_over());
@@ -66,13 +67,13 @@ impl Pending {
             ends,
             loan: Mutex::new(Some(loan)),
         }));
-        // A thread hears of the version from the plan, which hears of it after this.
+        // A thread hears of the version from the plan, which is told of it after this.
         self.count.store(works.len(), Ordering::Release);
     }
 
     /// Waits for all work that must be over before the bytes at `place` are read or written.
     pub(crate) fn settle(&self, place: &Place, access: Access) {
-        // It stays in the list while it is waited for, so that others wait for it, too.
+        // The work stays in the list while this thread waits for it, so that others wait for it, too.
         while let Some(work) = self.before(place, access) {
             spend_on(Cause::Stream, || work.wait());
             let mut works = self.works.lock();
@@ -121,7 +122,7 @@ mod tests {
     use std::time::Duration;
     use tierflow_device::host;
 
-    /// Two prefetches go to the room of one slot that a stream still reads. The one that saw the end later had the bytes lent a moment
+    /// Two prefetches go to the room of one slot that a stream still reads. The thread that saw the end later had the bytes lent a moment
     /// longer, and the other was refused them.
     #[test]
     fn all_who_waited_for_a_work_find_its_bytes_free() {

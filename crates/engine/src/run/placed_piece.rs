@@ -25,13 +25,13 @@ impl<'a> PlacedPiece<'a> {
         self.piece.start..self.piece.start + self.piece.place.size
     }
 
-    /// Returns the offsets on the medium of bytes of the version.
+    /// Returns the offsets on the medium of these bytes of the version.
     pub(super) fn at(&self, bytes: Range<u64>) -> Range<u64> {
         let (start, offset) = (self.piece.start, self.piece.place.offset);
         bytes.start - start + offset..bytes.end - start + offset
     }
 
-    /// Lends the piece by `lend`, and names the time until its memory is mapped.
+    /// Lends the piece by `lend`. The time until its memory is mapped counts as `Cause::Growth`.
     pub(super) fn lend_by<T>(&self, lend: impl FnOnce(Span<'a>, Range<u64>) -> T) -> T {
         let end = self.at(self.all()).end;
         self.medium

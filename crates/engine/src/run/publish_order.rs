@@ -1,4 +1,4 @@
-//! Versions become durable in the order of their numbers: each is published when all smaller ones are that were on their way.
+//! Versions become durable in the order of their numbers: a version is published once all smaller versions on their way are.
 
 use crate::Version;
 use std::collections::BTreeSet;
@@ -7,11 +7,12 @@ use tierflow_store::{Error, Result};
 use tierflow_sync::model::Monitor;
 use tierflow_sync::rank;
 
-/// Hears that a version waits for its turn, and when that has come: of each version, waiting or not.
+/// Called for each version: with true when it begins to wait for smaller versions, and with false when its turn has come, whether it waited
+/// or not.
 pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
 
-/// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends what
-/// failed again before anything that came later.
+/// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends a failed version again
+/// before any that came later.
 #[derive(Default)]
 pub(super) struct PublishOrder {
     coming: Monitor<InFlight, { rank::DURABLE }>,
@@ -33,7 +34,7 @@ struct InFlight {
 }
 
 impl PublishOrder {
-    /// A version was sent on its way.
+    /// Notes that a version was sent on its way.
     pub(super) fn expect(&self, version: Version) {
         let mut coming = self.coming.lock();
         if coming.under_way.is_empty() {
@@ -53,14 +54,14 @@ impl PublishOrder {
         });
     }
 
-    /// The engine ends: what is under way may never come, and is not waited for.
+    /// Ends all waits: the engine ends, and versions that are under way may never come.
     pub(super) fn close(&self) {
         self.coming.change(|coming| coming.is_closed = true);
     }
 
-    /// Says who hears of waiting.
+    /// Sets the observer of the versions that wait.
     pub(super) fn tell(&self, hear: Box<OrderObserver>) {
-        // The one that was told first hears it.
+        // The first observer stays.
         let _told_before = self.hear.set(hear);
     }
 
@@ -70,7 +71,8 @@ impl PublishOrder {
         }
     }
 
-    /// Waits until nothing smaller is under way.
+    /// Waits until no smaller version is under way. Fails with [`Error::OutOfTurn`] if a smaller version failed, and with
+    /// [`Error::Cancelled`] at the end of the engine.
     pub(super) fn wait(&self, version: Version) -> Result<()> {
         let waits = !self.coming.lock().is_next(version)?;
         self.say(version, waits);
@@ -87,7 +89,7 @@ impl PublishOrder {
 }
 
 impl InFlight {
-    /// Returns true if nothing smaller is under way.
+    /// Returns true if no smaller version is under way.
     fn is_next(&self, version: Version) -> Result<bool> {
         if self.is_closed {
             return Err(Error::Cancelled);

@@ -33,12 +33,12 @@ struct CallingThread {
     lane: TimelineLane,
     name: String,
     alive: Weak<()>,
-    /// The end of its last call.
+    /// Time at which the thread's last call ended, in ns.
     until_ns: u64,
 }
 
 impl Recorder {
-    /// With a time line of `limit` entries; with none for 0.
+    /// Starts the clock, and a time line of `limit` entries; none if `limit` is 0.
     pub(crate) fn new(limit: usize) -> Self {
         let rows = || {
             Mutex::new(Rows {
@@ -56,7 +56,7 @@ impl Recorder {
         self.kept.is_some()
     }
 
-    /// A caller was busy from `begin_ns` to `end_ns`.
+    /// Records that a caller was busy from `begin_ns` to `end_ns`.
     pub(crate) fn called(&self, what: What, begin_ns: u64, end_ns: u64) {
         if let Some(kept) = &self.kept {
             let mut kept = kept.lock();
@@ -65,13 +65,13 @@ impl Recorder {
         }
     }
 
-    /// The lane of a worker, by what it carries from where to where.
+    /// Returns the lane of a worker. `name` tells what it carries from where to where.
     pub(super) fn worker_lane(&self, name: &str) -> Option<TimelineLane> {
         let kept = self.kept.as_ref()?;
         Some(kept.lock().timeline.lane(name))
     }
 
-    /// A worker was busy from `begin_ns` until now.
+    /// Records that a worker was busy from `begin_ns` until now.
     pub(super) fn worked(&self, lane: Option<TimelineLane>, what: What, begin_ns: u64) {
         if let (Some(kept), Some(lane)) = (&self.kept, lane) {
             let mut kept = kept.lock();
@@ -80,7 +80,7 @@ impl Recorder {
         }
     }
 
-    /// Copies were given up just now.
+    /// Records that copies were given up just now.
     pub(super) fn evicted(
         &self,
         evictions: &[Eviction],
@@ -104,14 +104,14 @@ impl Recorder {
         }
     }
 
-    /// A copy of the time line so far.
+    /// Returns a copy of the time line so far.
     pub(crate) fn timeline(&self) -> Option<Timeline> {
         Some(self.kept.as_ref()?.lock().timeline.clone())
     }
 }
 
 impl Rows {
-    /// Each thread that calls has a lane of its own, or that of a thread of its name that ended before this call.
+    /// Returns the lane of a calling thread: one that it has alone, or that of a thread of its name that ended before this call.
     fn caller(&mut self, thread: &Thread, begin_ns: u64, end_ns: u64) -> TimelineLane {
         let Self { timeline, callers } = self;
         if let Some(caller) = callers.get_mut(&thread.id()) {

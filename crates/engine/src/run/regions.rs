@@ -22,17 +22,17 @@ pub(crate) struct TargetRegions<'r, 'a> {
     is_whole: bool,
 }
 
-/// Bytes of a checkpoint, from an offset on, and memory for as many.
+/// An offset in a checkpoint, and memory for the bytes from there on.
 pub(crate) type At<L> = (u64, L);
 
-/// Bytes to read, and where they go: each part by its offset among them.
+/// Bytes to read, and the parts into which they go, each with its offset among them.
 pub(super) type Run<'r> = (ReadLoan, SmallVec<[(usize, PartMut<'r>); 1]>);
 
 /// Offsets of regions: most checkpoints have few, which need no allocation.
 type Spans = SmallVec<[Range<u64>; 2]>;
 
 impl<'r, 'a> SourceRegions<'r, 'a> {
-    /// The regions of the checkpoint, one after the other.
+    /// Takes the regions of the checkpoint, one after the other.
     pub(crate) fn new(regions: &'r [Region<'a>]) -> Self {
         Self {
             regions,
@@ -40,12 +40,12 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
         }
     }
 
-    /// Bytes of the regions.
+    /// Returns the number of bytes of the regions.
     pub(super) fn len(&self) -> usize {
         self.regions.iter().map(Region::len).sum()
     }
 
-    /// The regions that have bytes in this range, and which of theirs these are.
+    /// Returns the regions that have bytes in this range: the offset of each in the checkpoint, the region, and its bytes in the range.
     fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Region<'a>, Range<usize>)> {
         within(&self.spans, range)
             .map(|(index, of)| (self.spans[index].start, self.regions[index].plain(), of))
@@ -73,7 +73,7 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
         Ok(stream.gather_all(runs)?)
     }
 
-    /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
+    /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns true if they are.
     pub(super) fn copy_bytes(&self, start: u64, into: &mut [u8]) -> bool {
         let range = start..start + into.len() as u64;
         let is_plain = |region: &Region<'_>| matches!(region, Region::Bytes(_));
@@ -94,7 +94,7 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
 }
 
 impl<'r, 'a> TargetRegions<'r, 'a> {
-    /// The regions of the checkpoint, one after the other.
+    /// Takes the regions of the checkpoint, one after the other.
     pub(crate) fn whole(regions: &'r mut [RegionMut<'a>]) -> Self {
         let spans = spans(regions.iter().map(RegionMut::len));
         Self {
@@ -104,7 +104,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         }
     }
 
-    /// Parts of it, and where each begins, in ascending order.
+    /// Takes regions for parts of the checkpoint. `starts`: the offset of each part, in ascending order.
     pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &[u64]) -> Self {
         let regions_at = starts.iter().zip(&*regions);
         let spans = regions_at.map(|(start, region)| *start..*start + region.len() as u64);
@@ -115,7 +115,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         }
     }
 
-    /// Bytes of the regions.
+    /// Returns the number of bytes of the regions.
     pub(crate) fn len(&self) -> u64 {
         self.regions.iter().map(|region| region.len() as u64).sum()
     }
@@ -124,17 +124,17 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         self.is_whole
     }
 
-    /// The regions, if they are all of the checkpoint.
+    /// Returns the regions, if they are all of the checkpoint.
     pub(super) fn all(&mut self) -> Option<&mut [RegionMut<'a>]> {
         self.is_whole.then_some(&mut *self.regions)
     }
 
-    /// The regions that have bytes in this range, by number, and which of theirs these are.
+    /// Returns the numbers of the regions that have bytes in this range, and the bytes of each in the range.
     fn within(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> {
         within(&self.spans, range)
     }
 
-    /// Lends the memory for these bytes of the checkpoint, if they all go to one region that is no ordinary memory.
+    /// Lends the memory for these bytes of the checkpoint, if all of them go to one region that is a [`Memory`].
     pub(super) fn lend(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
         let length = bytes.end - bytes.start;
         let (index, within) = self.within(bytes).next()?;
@@ -147,7 +147,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         }
     }
 
-    /// The regions and where each begins, if all are ordinary memory.
+    /// Returns the regions and the offset of each, if all are ordinary memory.
     pub(super) fn bytes_mut(&mut self) -> Option<Vec<(u64, &mut [u8])>> {
         let regions = self.spans.iter().zip(self.regions.iter_mut());
         let parts = regions.map(|(span, region)| match region {
@@ -157,12 +157,13 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         parts.collect()
     }
 
-    /// The bytes of the checkpoint that are wanted, if not all are.
+    /// Returns the wanted bytes of the checkpoint; `None` if all are wanted.
     pub(crate) fn wanted(&self) -> Option<Vec<Range<u64>>> {
         (!self.is_whole).then(|| self.spans.to_vec())
     }
 
-    /// Of these pieces, what is wanted of each: from multiples of `alignment` on, and to them or to the end of the piece.
+    /// Returns the wanted parts of these pieces. In its piece, each part begins at a multiple of `alignment`, and ends at another one or at
+    /// the end of the piece.
     pub(super) fn cut<'p>(
         &self,
         pieces: &'p [Piece],
@@ -175,7 +176,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         for piece in pieces {
             let (begin, end) = (piece.start, piece.start + piece.place.size);
             let unit = alignment(piece);
-            // From the piece's start.
+            // Offsets from the piece's start.
             let mut runs: Vec<Range<u64>> = Vec::new();
             for range in &wanted {
                 let (from, to) = (range.start.max(begin), range.end.min(end));
@@ -201,7 +202,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         Cow::Owned(cut)
     }
 
-    /// Copies these sources, which ascend, into their parts of the checkpoint, all at once; what is not wanted of them is left out.
+    /// Copies these sources, which ascend, into the regions, all at once. Bytes that are not wanted are left out.
     pub(super) fn copy_from(
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
@@ -210,7 +211,8 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         scatter(&mut self.runs(sources)?, stream)
     }
 
-    /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out.
+    /// Returns each of these sources, which ascend, with the parts of regions into which its bytes go. Bytes that are not wanted are left
+    /// out.
     pub(super) fn runs(
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
@@ -237,10 +239,10 @@ pub(super) fn scatter(runs: &mut [Run<'_>], stream: &Stream) -> Result<()> {
     Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
 
-/// A region, and how far parts of it were taken, in ascending order.
+/// A region of which parts are taken in ascending order.
 enum RegionCursor<'r> {
     Memory(&'r Memory, Range<usize>),
-    /// The bytes behind those that were taken or passed over, and the number of the latter.
+    /// The bytes behind those that were taken or passed over, and their offset in the region.
     Bytes(&'r mut [u8], usize),
 }
 
@@ -271,7 +273,7 @@ impl<'r> RegionCursor<'r> {
     }
 }
 
-/// The plan names the pieces of a version in ascending order.
+/// The error of pieces that do not ascend: the plan names the pieces of a version in ascending order.
 const NOT_ASCENDING: Error = Error::Internal {
     what: "pieces of a version that do not ascend",
 };
@@ -287,7 +289,7 @@ fn spans(lengths: impl Iterator<Item = usize>) -> Spans {
     spans
 }
 
-/// Returns the spans, which ascend, that have bytes in a range, by number, and which of theirs these are.
+/// Returns the numbers of the spans, which ascend, that have bytes in a range, and the bytes of each in the range.
 fn within(spans: &[Range<u64>], range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> {
     let Range { start, end } = range;
     let first = spans.partition_point(|span| span.end <= start);

@@ -12,10 +12,10 @@ use tierflow_sync::model::{Receiver, unbounded};
 use tierflow_tier_alloc::Error as ArenaError;
 
 impl EngineCore {
-    /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes
-    /// that it may use now.
+    /// Leaves a tier its first `bytes`, and gives the memory of the others back once nothing lies there, or makes more memory usable again.
+    /// Returns the bytes that the tier may use now. Waits as long as `patience` at most.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {
-        // An end beyond the clock's range means no limit.
+        // A deadline beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(patience);
         let mut resized = self.resized.lock();
         resized.is = true;
@@ -28,7 +28,7 @@ impl EngineCore {
         let bytes = bytes.min(capacity);
         let mut memory = resized.owed.get(&tier.0).copied().unwrap_or(before);
         if bytes > memory {
-            // Memory first: the plan hands it out at once.
+            // The plan hands the memory out at once, so it must be there.
             self.resize_memory(tier, bytes)?;
             memory = bytes;
         }
@@ -40,7 +40,7 @@ impl EngineCore {
                 released: sender,
             });
             self.handle(&mut core, Event::Limit { tier, bytes });
-            // As the plan rounds it.
+            // The plan rounds the limit.
             core.plan().statistics().tiers[tier.0].limit
         };
         let is_empty = limit >= memory || is_released(&released, limit, deadline);
@@ -64,7 +64,7 @@ impl EngineCore {
             Access::Write,
         );
         let resized = self.resize_memory(tier, limit).inspect_err(|_| {
-            // It keeps its memory, so it may as well be used.
+            // The tier keeps its memory, so it may as well be used.
             let bytes = memory;
             self.tell(Event::Limit { tier, bytes });
         });
@@ -91,7 +91,7 @@ impl EngineCore {
     }
 }
 
-/// Waits until the plan has said so of this very limit.
+/// Waits until the plan has told that nothing lies beyond this very limit. Returns false at the deadline.
 fn is_released(released: &Receiver<u64>, limit: u64, deadline: Option<Instant>) -> bool {
     let next = || match deadline {
         Some(deadline) => released.recv_deadline(deadline).ok(),

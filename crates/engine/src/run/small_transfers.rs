@@ -14,21 +14,22 @@ use tierflow_store::Storage;
 use tierflow_sync::model::{Ordering, Receiver};
 use tierflow_transfer::{BUFFER_BYTES, whole_blocks};
 
-/// Bytes of small transfers that are begun beyond the workers of a way to or from storage.
+/// Bytes of small transfers that may be under way over a link to or from storage beyond those that its workers copy.
 pub(crate) const AHEAD: u64 = 1 << 20;
 
 /// Small transfers that one worker takes at a time.
 const MOST: usize = 64;
 
-/// A small transfer: where its bytes are in memory, and where on storage.
+/// A small transfer, with the places of its bytes in memory and on storage.
 struct SmallPart<'j> {
     job: &'j Job,
     memory: PlacedPiece<'j>,
     stored: &'j Place,
 }
 
-/// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
-/// them: what does not lie side by side is to keep all of them busy. What is no transfer ends the row, and is next.
+/// Takes the jobs that wait behind `first`, as long as all jobs before are small; only the last need not be small. Takes no more than one
+/// share of so many `workers`: transfers that do not lie side by side are to keep all of them busy. A task that is no transfer ends the
+/// row, and is returned as the next one.
 pub(super) fn with_followers(
     shared: &EngineCore,
     first: Arc<Job>,
@@ -48,8 +49,8 @@ pub(super) fn with_followers(
     (taken, None)
 }
 
-/// The piece that a job moves, if it is one small plain piece between host memory and storage. The processor copies it, so a job
-/// that touches device memory is none of these.
+/// Returns the piece that a job moves, if it is one small piece that goes as it is between host memory and storage. The processor copies
+/// it, so a job that touches device memory has no such piece.
 fn small<'j>(shared: &'j EngineCore, job: &'j Job) -> Option<SmallPart<'j>> {
     let transfer = &job.transfer;
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
@@ -75,8 +76,8 @@ fn small<'j>(shared: &'j EngineCore, job: &'j Job) -> Option<SmallPart<'j>> {
     })
 }
 
-/// Carries those of the jobs that lie side by side on storage. Returns them, and those that are left to be carried one by one:
-/// also after a failure, which each is to meet for itself.
+/// Carries the jobs that lie side by side on storage. Returns these jobs, and those that are left to be carried one by one. After a
+/// failure, the jobs of that request are left, too, so that each meets the failure for itself.
 pub(super) fn carry<'j>(
     shared: &'j EngineCore,
     context: &mut TierContext,
@@ -115,7 +116,7 @@ pub(super) fn carry<'j>(
     (done, left)
 }
 
-/// Carries transfers that lie side by side on storage.
+/// Carries transfers that lie side by side on storage, in one request.
 fn carry_run(
     shared: &EngineCore,
     context: &mut TierContext,

@@ -1,9 +1,8 @@
-//! The stage between tiers that hold checkpoints as they are and those below: what becomes of checkpoints on the way down, and
-//! checkpoints of that on the way up.
+//! The stage between the tiers that hold checkpoints as they are and the tiers below: encodes checkpoints on the way down, and decodes them
+//! on the way up.
 //!
-//! It works where the bytes are: of what lies in device memory the device makes less, of what lies in host memory the host's
-//! cores do; and so with checkpoints that come up again. What lies there says itself what it is, so that either stage reads what
-//! the other one wrote, the other one's on the host's cores.
+//! The stage works where the bytes are: the device encodes and decodes bytes in device memory, and the host's cores those in host memory.
+//! Encoded bytes name their format, so a stage also reads the bytes that a stage of the other kind wrote. The host's cores decode these.
 
 use super::context::{TierContext, TransferError};
 use super::layouts::Layout;
@@ -17,7 +16,7 @@ use std::any::Any;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
 
-/// A version that does not lie as it is, where, and what it builds upon, nearest first.
+/// An encoded version, its place, and the versions that it builds upon with their places, nearest first.
 pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
 /// The version that a stage is to encode, and the facts that it needs for that.
@@ -26,15 +25,16 @@ pub(crate) struct StageInput<'a> {
     pub(super) version: Version,
     /// The version that it is to build upon.
     pub(super) base: Option<Version>,
-    /// How many began their way before it.
+    /// Number of encoding transfers that the plan started before this one.
     pub(super) turn: u64,
-    /// The names of its regions.
+    /// Returns the names of the version's regions.
     pub(super) layout: &'a dyn Fn() -> Option<Layout>,
-    /// The largest error of its values, if its call named one.
+    /// The largest error of the version's values, if its call named one.
     pub(super) error: Option<f64>,
-    /// Bytes/s of the slowest way between the tiers below, of those that were used.
+    /// Returns the throughput, in bytes/s, of the slowest link between the tiers below, of those that were used.
     pub(super) below: &'a dyn Fn() -> Option<f64>,
-    /// Hears what was made, or that it goes as it is, and says where that is to lie: as close to others as there is room by then.
+    /// Reports the encoded bytes to the plan, or, with `None`, that the version goes as it is. Returns the place to write to: as close to
+    /// others as there is room by then.
     pub(super) encoded: &'a dyn Fn(Option<Stored>) -> Option<Piece>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) trait StageOptions: Any + Send {
     /// Returns how many of these tiers, the fastest first, hold versions as they are in any case.
     fn whole_on(&self, kinds: &[Kind]) -> usize;
 
-    /// Checks that these tiers go together with the stage.
+    /// Checks that the stage works with these tiers.
     fn check(&self, kinds: &[Kind]) -> Result<()>;
 
     /// Makes the stage for these tiers.
@@ -55,10 +55,10 @@ pub(crate) trait StageOptions: Any + Send {
 
 /// Encodes checkpoints for tiers that do not hold them as they are.
 pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
-    /// The most bytes by which what it makes is larger than the checkpoint.
+    /// Returns the most bytes by which an encoded version is larger than the checkpoint.
     fn overhead(&self) -> Overhead;
 
-    /// Versions in a chain, at most.
+    /// Returns the largest number of versions in a chain.
     fn longest_chain(&self) -> u32;
 
     /// Checks that the regions of a checkpoint can be stored in the chosen way, with the error that its call allows.
@@ -66,10 +66,10 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
 
     fn metrics(&self) -> Option<CompressionMetrics>;
 
-    /// The engine ends: those before a version may never come, and are not waited for.
+    /// Ends all waits for earlier versions, which may never come as the engine ends.
     fn close(&self) {}
 
-    /// Takes a version down. Returns what was stored; `None` if it went as it is.
+    /// Takes a version down, encoded if that makes it smaller. Returns what was stored; `None` if the version went as it is.
     fn down(
         &self,
         context: &mut TierContext,
@@ -79,7 +79,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError>;
 
-    /// Makes a checkpoint, on a tier that holds it as it is, of what lies below.
+    /// Decodes a version that lies below onto a tier that holds checkpoints as they are.
     fn up(
         &self,
         context: &mut TierContext,
@@ -88,7 +88,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError>;
 
-    /// Reads a version of `size` bytes that does not lie as it is into the application's regions.
+    /// Decodes a version of `size` bytes into the application's regions.
     fn read(
         &self,
         context: &mut TierContext,

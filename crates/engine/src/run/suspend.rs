@@ -1,4 +1,4 @@
-//! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
+//! The choice of the version that can be durable in time, by the plan's forecast, and the request to the plan to make it durable.
 
 use super::call_table::{Answer, PendingAnswer};
 use super::core::EngineCore;
@@ -11,7 +11,7 @@ use crate::plan::{Event, Plan, Scope};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A suspension that was asked for.
+/// The plan's answer to a suspension, or the end that will receive it.
 pub(crate) struct SuspendTicket(Result<Answer, PendingAnswer>);
 
 /// The plan's decision: the version that is to be durable, and how long that takes if it is known.
@@ -21,12 +21,12 @@ pub(crate) struct SuspendChoice {
     pub(crate) asked: Option<SuspendTicket>,
 }
 
-/// Has the plan hear which versions wait for their turn on the lowest tier: what tells its pace does not count that.
+/// Tells the plan which versions wait for their turn on the lowest tier. The throughput of that tier does not count such waits.
 pub(crate) fn hear_turns(shared: &Arc<EngineCore>) {
     if let Some(durable) = shared.tiers.last().and_then(|tier| tier.medium.durable()) {
         let shared = Arc::downgrade(shared);
         durable.tell(Box::new(move |version, is_held| {
-            // An engine that goes needs no pace.
+            // An engine that ends needs no throughput.
             if let Some(shared) = shared.upgrade() {
                 shared.tell(Event::Hold { version, is_held });
             }
@@ -35,18 +35,18 @@ pub(crate) fn hear_turns(shared: &Arc<EngineCore>) {
 }
 
 impl EngineCore {
-    /// The plan's clock.
+    /// Returns the time on the plan's clock, in ns.
     pub(crate) fn now_ns(&self) -> u64 {
         self.recorder.clock.now_ns()
     }
 
-    /// Whether the lowest tier outlives the engine.
+    /// Returns true if the lowest tier outlives the engine.
     pub(crate) fn lasts(&self) -> bool {
         self.tiers.last().is_some_and(|tier| tier.kind.lasts())
     }
 
-    /// The versions that the next run needs to continue from one: the earlier ones, too, where versions build upon others, or
-    /// become durable in the order of their numbers.
+    /// Returns the versions that the next run needs to continue from one: the earlier ones, too, if versions build upon others, or become
+    /// durable in the order of their numbers.
     fn scope(&self, plan: &Plan) -> Scope {
         let is_in_order = |tier: &TierState| {
             tier.medium
@@ -59,18 +59,18 @@ impl EngineCore {
         }
     }
 
-    /// The version for which nothing else moves, as the application is about to go.
+    /// Returns the version of a suspension, for which nothing else moves, as the application is about to end.
     pub(crate) fn suspended_for(&self) -> Option<Version> {
         self.lock().plan().suspended_for()
     }
 
-    /// How long a version needs to be durable, if nothing else moves from now on.
+    /// Returns the time that a version needs to be durable, if nothing else moves from now on.
     pub(crate) fn time_to_durable(&self, version: Version) -> Option<Duration> {
         let ns = |plan: &Plan| plan.ns_to_settle(self.now_ns(), version, self.scope(plan));
         ns(self.lock().plan()).map(Duration::from_nanos)
     }
 
-    /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
+    /// Has the plan make `version` durable, or without one the newest version that can be durable by the deadline.
     pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> SuspendChoice {
         let by = self.recorder.clock.at_ns(deadline);
         let mut core = self.lock();
@@ -100,7 +100,7 @@ impl EngineCore {
         }
     }
 
-    /// The plan's answer; none at the deadline.
+    /// Waits for the plan's answer. Returns `None` at the deadline.
     pub(crate) fn await_suspended(
         &self,
         asked: SuspendTicket,

@@ -9,11 +9,11 @@ use crate::plan::Event;
 use std::time::Duration;
 use tierflow_sync::model::Ordering;
 
-/// A call that may sleep.
+/// The wait of a call that may sleep.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitInfo {
     pub(super) cause: Cause,
-    /// `None` for all versions.
+    /// The version for which the call waits; `None` for all versions.
     pub(super) version: Option<Version>,
     /// Bytes of the version; 0 if the caller does not know them.
     pub(super) bytes: u64,
@@ -40,13 +40,13 @@ impl WaitInfo {
     }
 }
 
-/// A wait that is over, on the plan's clock.
+/// A wait that is over, with its times on the plan's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedWait<'a> {
     pub(super) info: WaitInfo,
     pub(super) since_ns: u64,
     pub(super) until_ns: u64,
-    /// The transfer that ended it.
+    /// The transfer that ended the wait.
     pub(super) by: Option<&'a Job>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct WaitTable(Vec<Waits>);
 
 impl Default for WaitTable {
     fn default() -> Self {
-        // Three causes, over the hops of five tiers: waits allocate nothing.
+        // So many rows are three causes, over the hops of five tiers: waits allocate nothing.
         Self(Vec::with_capacity(3 * (5 * 2 + 1)))
     }
 }

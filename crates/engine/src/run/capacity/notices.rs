@@ -62,7 +62,7 @@ pub(super) const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(in crate::run) struct NoticeSender {
     pub(super) notices: Arc<Notices>,
-    /// With fewer free bytes, the tier fills: 0 where the owner does not ask.
+    /// Free bytes below which the tier fills; 0 if the owner does not ask for that.
     pub(super) scarce: u64,
     pub(super) told: Option<Instant>,
 }

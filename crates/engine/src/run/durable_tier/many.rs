@@ -1,4 +1,4 @@
-//! Many small versions kept at once.
+//! Saves of many small versions at once.
 
 use super::{DurableTier, NAME, StoredForm};
 use crate::Version;
@@ -7,18 +7,18 @@ use tierflow_store::{Error, Region, Result, Snapshot};
 use tierflow_sync::model::Ordering;
 
 impl DurableTier {
-    /// Returns true if [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them
-    /// would wait for who has others.
+    /// Returns true if [many versions](Self::save_many) may be saved at once. Versions that wait for their turns may not: a thread that has
+    /// some of them would wait for a thread that has others.
     pub(crate) fn takes_many(&self) -> bool {
         self.directory.is_some() && self.turns.is_none()
     }
 
-    /// Returns true if versions come here from another vault alone.
+    /// Returns true if the vault takes only copies from another vault.
     pub(crate) fn takes_copies_alone(&self) -> bool {
         self.vault.takes_copies_alone()
     }
 
-    /// Keeps versions as they are, all of which share writes.
+    /// Saves versions as they are. All of them share writes.
     pub(in crate::run) fn save_many(&self, versions: &[(Version, &[u8])]) -> Result<()> {
         let Some(directory) = &self.directory else {
             return Err(Error::Cancelled);

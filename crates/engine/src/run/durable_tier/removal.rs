@@ -5,12 +5,13 @@ use crate::Version;
 use std::collections::BTreeSet;
 use tierflow_store::{Error, Options, Result};
 
-/// Of a limited tier, copies of more than this part of the limit are removed before others are written. As much is left to heads
-/// and to what small versions leave free in their files, until that is known.
+/// Part of a tier's limit, as its divisor. If given-up copies have more bytes than this part, they are removed before others are written.
+/// Another such part is left to heads, and to what small versions leave free in their files, until the sizes of these are known.
 const PART_REMOVED_LATER: u64 = 64;
 
 impl DurableTier {
-    /// Removes what was given up if some of it has these numbers, or the limit counts it.
+    /// Removes the given-up copies if some have the numbers of these versions, or if they take much of the tier's limit. Tells protection
+    /// of discarded versions with these numbers first.
     pub(super) fn make_way(&self, versions: impl IntoIterator<Item = Version>) -> Result<()> {
         let limit = self.settings.limit.as_ref();
         let is_much =
@@ -26,7 +27,7 @@ impl DurableTier {
             }
             let below = self.below.as_ref();
             if let Some(below) = below.filter(|below| below.has_discarded(version)) {
-                // Later, the note would be of the version that comes now.
+                // A later note would name the version that comes now.
                 self.settings.first.note()?;
                 below.note_discarded()?;
                 below.unheard.lock().remove(&version);
@@ -35,7 +36,7 @@ impl DurableTier {
         match is_dropped.then(|| self.remove_dropped()) {
             Some(Err(error)) => {
                 let is_own = self.dropped.lock().keys().any(|one| own.contains(one));
-                // A file that cannot be removed holds no other version up: it counts, and is tried again.
+                // A file that cannot be removed holds no other version up: its bytes count, and the removal is tried again.
                 tracing::warn!("a version that was given up stays: {error}");
                 if is_own { Err(error) } else { Ok(()) }
             }
@@ -47,33 +48,33 @@ impl DurableTier {
         self.settings.limit.is_some()
     }
 
-    /// Returns the bytes of the copies that were given up and are still here: of those that could not be removed, or of the others.
+    /// Returns the bytes of given-up copies that are still here: of those that could not be removed if `is_stuck`, else of the others.
     fn dropped_bytes(&self, is_stuck: bool) -> u64 {
         let dropped = self.dropped.lock();
         let those = dropped.values().filter(|copy| copy.is_stuck == is_stuck);
         those.map(|copy| copy.bytes).sum()
     }
 
-    /// Returns the bytes that the plan may fill of a limited tier: those that pieces may have, less what may stay given up, less what
-    /// `planned` bytes take beyond themselves.
+    /// Returns the bytes that the plan may fill of a limited tier; `None` if the tier has no limit, or if its use is not known. From the
+    /// bytes that pieces may have, subtracts those that may stay given up, and those that `planned` bytes take beyond themselves.
     pub(crate) fn room(&self, planned: u64) -> Option<u64> {
         let (limit, directory) = self.settings.limit.as_ref()?;
         let part = limit / PART_REMOVED_LATER;
         let room = Options::default().limit(Some(*limit)).room()?;
         let beyond = directory.used()?.saturating_sub(self.dropped_bytes(false));
-        // Versions that are on their way are among the planned bytes, so they hide others.
+        // Versions that are on their way are among the planned bytes, so they hide bytes that others take beyond themselves.
         let stuck = self.dropped_bytes(true).saturating_add(part);
         let beyond = beyond.saturating_sub(planned).max(stuck);
         Some(room.saturating_sub(part).saturating_sub(beyond))
     }
 
-    /// Gives up what need not stay, on a full disk. Returns true if there is something to remove, or was.
+    /// Gives up copies that need not stay, on a full disk. Returns true if there is a copy to remove, or was.
     pub(super) fn make_room(&self) -> bool {
         self.drop_all_unfit();
         self.settings.first.make_room() || !self.dropped.lock().is_empty()
     }
 
-    /// A copy was given up.
+    /// Notes that a copy was given up.
     pub(crate) fn drop_copy(&self, version: Version, copy: DroppedCopy) {
         let mut dropped = self.dropped.lock();
         let is_discarded = &mut dropped.entry(version).or_insert(copy).is_discarded;
@@ -88,7 +89,7 @@ impl DurableTier {
         dropped.get(&version).is_some_and(|one| one.is_discarded)
     }
 
-    /// Has protection hear of the discarded versions of which copies are still here.
+    /// Tells protection of the discarded versions of which copies are still here.
     fn note_discarded(&self) -> Result<()> {
         let Some(protected) = &self.settings.protected else {
             return Ok(());
@@ -116,7 +117,7 @@ impl DurableTier {
         Ok(())
     }
 
-    /// Removes the copies given up so far.
+    /// Removes the given-up copies.
     pub(crate) fn remove_dropped(&self) -> Result<()> {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
@@ -126,7 +127,7 @@ impl DurableTier {
                 failed => failed?,
             }
             let removed = match &self.directory {
-                // The plan gives none up that are needed here and nowhere else.
+                // The plan gives up no copy that is needed here and nowhere else.
                 Some(directory) if self.settings.builds => directory.remove_even_bases(&dropped),
                 _ => self.vault.remove(&dropped),
             };

@@ -1,11 +1,11 @@
-//! Copies that an engine found and that its plan does not hold: they go once a version of this engine is durable.
+//! Copies that an engine found and that its plan does not hold. A removal follows once a version of this engine is durable.
 
 use super::{DroppedCopy, DurableTier};
 use crate::Version;
 use tierflow_store::Error;
 
 impl DroppedCopy {
-    /// A copy that the plan did not hear of: the version lies below, too, or another has its number.
+    /// Returns the entry for a copy of which the plan was not told: the version lies below, too, or another has its number.
     fn unfit(bytes: u64) -> Self {
         Self {
             bytes,
@@ -15,12 +15,14 @@ impl DroppedCopy {
 }
 
 impl DurableTier {
-    /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.
+    /// Notes a found copy of which the plan is not told. The copy is removed once a version of this engine is durable, or before a
+    /// version with its number is written.
     pub(crate) fn found_unfit(&self, version: Version, size: u64) {
         self.unfit.lock().insert(version, size);
     }
 
-    /// A version was given up on another tier: what was found of it here and is not known to the plan goes, too.
+    /// Gives up the found copy of a version, if there is one of which the plan was not told. Called when the version is given up on another
+    /// tier, or before one with its number is written.
     pub(in crate::run) fn drop_unfit(&self, version: Version) {
         let unfit = self.unfit.lock().remove(&version);
         if let Some(bytes) = unfit {
@@ -37,7 +39,7 @@ impl DurableTier {
         is_any
     }
 
-    /// Why external storage has no mark of this run, if the mark could not be left.
+    /// Returns the reason why external storage has no mark of this run, if the mark could not be left.
     pub(crate) fn unmarked(&self) -> Option<Error> {
         self.settings.first.unmarked()
     }
