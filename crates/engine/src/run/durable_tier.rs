@@ -25,11 +25,11 @@ use tierflow_transfer::Stop;
 const REMOVED_AT_ONCE: usize = 256;
 const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
 
-/// The region under which a checkpoint is saved whose own regions have no names, with their bytes one after the other.
+/// Name of the one region that is saved for a checkpoint whose regions have no names: their bytes follow one another.
 const NAME: &str = crate::region::UNNAMED;
-/// The region under which a difference is saved.
+/// Name of the region that holds a difference.
 const DIFFERENCE: &str = "difference";
-/// The region under which a compressed checkpoint is saved.
+/// Name of the region that holds a compressed checkpoint.
 const COMPRESSED: &str = "compressed";
 
 /// The form of the bytes that are stored under a version's number.

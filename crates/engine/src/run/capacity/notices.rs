@@ -49,9 +49,9 @@ pub(super) struct Notices {
     pub(super) event: EventFd,
     /// The last limit beyond which nothing lies any more, as the plan told; [`NONE`] if it has not told yet.
     pub(super) released: AtomicU64,
-    /// True if the tier has a use for more bytes.
+    /// True if the tier fills, and has a use for more bytes.
     pub(super) fills: AtomicBool,
-    /// True if something happened since the owner was last told for how many bytes the tier has a use.
+    /// True if something happened since the owner was last told the tier's demand.
     pub(super) stirred: AtomicBool,
 }
 

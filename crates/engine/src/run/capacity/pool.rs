@@ -13,7 +13,7 @@ use tierflow_tier_alloc::{Error as ArenaError, HostArena, HostPool, Lease};
 /// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.
 const HEADROOM: u64 = 4;
 
-/// Time from an event of the plan until the pool is told for how many bytes the cache has a use, and between two requests of a cache that
+/// Time from an event of the plan until the pool is told the cache's demand, and between two requests of a cache that
 /// lacks some.
 const SETTLED: Duration = Duration::from_millis(500);
 

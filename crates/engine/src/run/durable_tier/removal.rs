@@ -5,7 +5,7 @@ use crate::Version;
 use std::collections::BTreeSet;
 use tierflow_store::{Error, Options, Result};
 
-/// Part of a tier's limit, as its divisor. If given-up copies have more bytes than this part, they are removed before others are written.
+/// Number of parts of a tier's limit. Given-up copies of more bytes than one part are removed before others are written.
 /// Another such part is left to heads, and to what small versions leave free in their files, until the sizes of these are known.
 const PART_REMOVED_LATER: u64 = 64;
 
