@@ -305,7 +305,7 @@ impl EngineCore {
     }
 
     /// Runs `copy` with a context that no other thread uses meanwhile. The pinning of host memory, which stalls every copy, waits until
-    /// then.
+    /// `copy` has ended.
     pub(crate) fn with_context<T>(
         &self,
         copy: impl FnOnce(&mut TierContext) -> Result<T>,

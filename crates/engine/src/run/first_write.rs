@@ -58,8 +58,8 @@ impl FirstWrite {
     ///
     /// # Errors
     /// The error of the node's directory if the note or the mark cannot be written there. Without them, a later run cannot tell this run
-    /// from the one before it, so the caller changes nothing. A mark that external storage does not take is no error: it is left when the first version is
-    /// written there.
+    /// from the one before it, so the caller changes nothing. A mark that external storage does not take is no error: it is left when the
+    /// first version is written there.
     pub(super) fn note(&self) -> Result<()> {
         if self.is_noted.load(Ordering::Acquire) {
             return Ok(());

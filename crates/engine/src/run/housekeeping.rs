@@ -23,7 +23,7 @@ pub(crate) struct Housekeeping {
 #[derive(Debug, Default)]
 struct Due {
     is_due: bool,
-    /// A version came to the lowest tier, so that an older one may go.
+    /// True if a version came to the lowest tier, so that an older one may go.
     is_of_lowest: bool,
     is_closed: bool,
 }

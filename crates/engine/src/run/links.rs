@@ -1,5 +1,5 @@
-//! Copies of a call over several links at once. A version that overflows to peers is there when the busiest link is done. With one link
-//! after the other, it would be there later (SC'22 showcase, slide 14: the transfers of a group checkpoint start together).
+//! Copies of a call over several links at once. A version that overflows to peers is there when the busiest link is done, and
+//! not only after one link after the other (SC'22 showcase, slide 14: the transfers of a group checkpoint start together).
 
 use super::medium::{Medium, TierState, medium};
 use crate::plan::{Piece, Place, TierId};

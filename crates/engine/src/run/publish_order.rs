@@ -7,8 +7,7 @@ use tierflow_store::{Error, Result};
 use tierflow_sync::model::Monitor;
 use tierflow_sync::rank;
 
-/// Called for each version: with true when it begins to wait for smaller versions, and with false when its turn has come, whether it waited
-/// or not.
+/// Called for each version: with true if it begins to wait for smaller versions, and with false when its wait is over or need not begin.
 pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
 
 /// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends a failed version again

@@ -69,7 +69,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// Ends all waits for earlier versions, which may never come as the engine ends.
     fn close(&self) {}
 
-    /// Copies a version to a lower tier, encoded or as it is. Returns the form that was stored; `None` if the version went as it is.
+    /// Copies a version to a lower tier, encoded or as it is. Returns the result of the encoding; `None` if the version went as it is.
     fn down(
         &self,
         context: &mut TierContext,
