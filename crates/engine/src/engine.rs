@@ -115,7 +115,7 @@ impl Engine {
         reserved.ok_or(Error::NoNumbers { count })
     }
 
-    /// Returns what becomes of versions once they are restored.
+    /// Returns what happens to versions after a restore.
     #[must_use]
     pub fn after_restore(&self) -> AfterRestore {
         self.after_restore
@@ -136,7 +136,8 @@ impl Engine {
     /// Returns the bytes of `version`: the sum that the regions of a restore must have.
     ///
     /// # Errors
-    /// [`Error::Unknown`] or [`Error::Discarded`]; [`Error::Storage`] if damage makes a version of an earlier run unreadable.
+    /// [`Error::Unknown`] if the version was never checkpointed; [`Error::Discarded`] if it is gone; [`Error::Storage`] if damage
+    /// makes a version of an earlier run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
         self.restore_size_until(Deadline::default(), version)
     }
@@ -177,7 +178,7 @@ impl Engine {
     /// Discards `version`, restored or not: removes its copies and cancels its pending flushes.
     ///
     /// # Errors
-    /// [`Error::Unknown`] or [`Error::Discarded`].
+    /// [`Error::Unknown`] if the version was never checkpointed; [`Error::Discarded`] if it is gone already.
     pub fn discard(&self, version: Version) -> Result<()> {
         let drop = |ticket| Event::Drop { ticket, version };
         self.ask(self.shared.now_ns(), version, 0, Deadline::default(), drop)?;

@@ -23,7 +23,7 @@ pub enum Error {
     Build(#[from] BuildError),
 
     // Correct the call.
-    /// The call is about durable versions, and the engine has no durable tier.
+    /// The call is about durable versions, but the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: build it with a node-local directory or external storage"
     )]

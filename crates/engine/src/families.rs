@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// The values of one name.
+/// The values of one metric name.
 struct Family {
     name: &'static str,
     /// The type of the family in OpenMetrics: "gauge", "counter" or "summary".

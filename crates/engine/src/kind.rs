@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name of the kind in reports.
+    /// Returns the name of the kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device",

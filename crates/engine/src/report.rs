@@ -79,7 +79,7 @@ impl Engine {
     /// [`Metrics::open_metrics`], which `tierflow doctor` reads.
     ///
     /// # Errors
-    /// The errors of the file.
+    /// An error of creating or writing the file.
     pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let timeline = self.shared.recorder.timeline();
         let mut timeline = timeline.unwrap_or_else(|| Timeline::new(0));

@@ -86,7 +86,7 @@ impl Engine {
     /// if the version is durable, and `None` before a flush to the lowest tier has shown its throughput.
     ///
     /// # Errors
-    /// [`Error::NothingLasts`], [`Error::Unknown`], [`Error::Discarded`].
+    /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::Unknown`] and [`Error::Discarded`] for `version`.
     pub fn time_to_durable(&self, version: Version) -> Result<Option<Duration>> {
         self.outlasts("time_to_durable")?;
         self.restore_size(version)?;
@@ -136,7 +136,7 @@ impl Suspension<'_> {
     /// As [`Suspension::wait`]; also stops waiting when `interrupt` returns true. Calls it every 50 ms.
     ///
     /// # Errors
-    /// As [`Suspension::wait`]; [`Error::Interrupted`].
+    /// As [`Suspension::wait`]; [`Error::Interrupted`] if `interrupt` returned true.
     pub fn wait_unless(self, interrupt: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let deadline = Deadline::by(self.deadline).unless(Some(Interrupt(interrupt)));
         self.wait_until(deadline)

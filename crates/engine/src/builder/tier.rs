@@ -269,7 +269,7 @@ pub(crate) struct ScratchTier {
     is_verified: bool,
 }
 
-/// The place of blocks.
+/// The directories or the storage that hold the blocks.
 #[derive(Debug, Clone)]
 pub(super) enum Blocks {
     Directory(PathBuf),

@@ -89,7 +89,7 @@ pub enum BuildError {
         /// The reason, and the change that would help.
         why: &'static str,
     },
-    /// An option is about durable versions, and the engine has no durable tier.
+    /// An option is about durable versions, but the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: give it node-local or external storage, too"
     )]

@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![1, 2], vec![]]);
         let below = [(0, second)];
         assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![0], vec![]]);
-        // Or the last run was here.
+        // If the last run was here, all versions on the node count.
         let below = [(0, second), (1, first)];
         assert_eq!(merged(&here, &below)[0], [1, 2, 3, 4]);
     }

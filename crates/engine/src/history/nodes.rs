@@ -14,7 +14,7 @@ pub(crate) struct ProtectionState {
     pub(super) protected: Option<Arc<dyn Protector>>,
     /// True if versions outlive the engine on the nodes alone.
     pub(super) is_lowest: bool,
-    /// Versions that were protected and are lost nevertheless.
+    /// Versions that were protected but are lost, with the errors that name the reasons.
     pub(super) lost: BTreeMap<Version, StoreError>,
     /// The directory of all ranks' pieces.
     pub(super) directory: Option<Arc<Repository>>,

@@ -322,7 +322,7 @@ impl Compression {
     }
 }
 
-/// The names of types.
+/// The types, by their names in text.
 const VALUES: &[(&str, Value)] = &[
     ("i8", Value::I8),
     ("i16", Value::I16),

@@ -40,7 +40,7 @@ const LONGEST_CHAIN: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct DifferenceStage {
     config: Config,
-    /// The bytes that a restore may read.
+    /// Limit of the bytes that a restore reads.
     bound: Bound,
     /// Kernels for a fastest tier that only the device reads.
     kernels: Option<OnDevice>,
@@ -68,7 +68,7 @@ enum Encodes {
     OnDevice(kernels::Lineage),
 }
 
-/// The bytes of a difference, and where they lie.
+/// The bytes of a difference, and the memory that holds them.
 enum EncodedBytes<'k> {
     OnHost(Vec<u8>),
     OnDevice(OutputBuffer<'k>),

@@ -170,7 +170,7 @@ mod tests {
             (61..64, Value::Bf16, false),
         ];
         assert_eq!(found, expected);
-        // The call's error takes the place of bounds, and makes none where there is none.
+        // The call's error replaces bounds, and adds none to regions without a bound.
         let bounds = of(&how, Some(&layout), 64, Some(2.0))
             .into_iter()
             .map(|run| run.bound);

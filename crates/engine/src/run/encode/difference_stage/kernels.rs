@@ -55,13 +55,13 @@ pub(super) struct Lineage {
 #[derive(Debug, Clone)]
 pub(super) struct Validity(Arc<AtomicBool>);
 
-/// A difference that the device is making; none if it could not be begun.
+/// A difference that the device is making. `making` is `None` if the device did not begin one.
 pub(super) struct EncodeStarted<'k> {
     output: OutputBuffer<'k>,
     making: Option<(gpu::Encoding, Validity)>,
 }
 
-/// A difference that the device has made; none if it could not be begun.
+/// A difference that the device has made. `made` is `None` if the device did not begin one.
 pub(super) struct EncodeDone<'k> {
     pub(super) output: OutputBuffer<'k>,
     pub(super) made: Option<(Result<Summary>, Validity)>,

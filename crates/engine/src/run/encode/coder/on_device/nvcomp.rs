@@ -15,7 +15,7 @@ pub(super) struct Nvcomp {
 pub(super) type NvcompScratch = Option<gpu::NvcompCoder>;
 
 impl Nvcomp {
-    /// Loads the library if a codec of nvCOMP is asked for.
+    /// Loads the library if the options choose a codec of nvCOMP.
     ///
     /// # Errors
     /// [`BuildError::Reduction`] if the library is missing: the engine is not built, as no other codec takes its place.
