@@ -1,35 +1,35 @@
-//! Blocked time of the application's calls: its total by call, and its parts by cause.
+//! The time for which calls block the application: totals by call, and parts by cause.
 
 use crate::clock::Clock;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Why a call blocked the application.
+/// The reason for which a call blocked the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A checkpoint, or a slot to produce one, waited for memory.
+    /// A checkpoint, or a slot to produce one, waited for free memory.
     Room,
-    /// A restore, or a slot to consume one, waited for its version on the way up.
+    /// A restore, or a slot to consume a version, waited for the version on its way up.
     Arrival,
-    /// A wait, until versions lay on the lowest tier.
+    /// A call waited until versions were on the lowest tier.
     Flushes,
-    /// A wait, until other ranks protected versions.
+    /// A call waited until other ranks protected versions.
     Protection,
     /// Another thread held the plan's lock.
     Lock,
-    /// The answer was there, and the thread was not awake yet.
+    /// The answer was ready, but the thread was not awake yet.
     WakeUp,
-    /// The application's own work on a stream still used the memory of a slot that was given back.
+    /// The application's work on a stream still used the memory of a slot that was given back.
     Stream,
     /// The memory of a cache was not mapped yet.
     Growth,
-    /// The call's own copy between memories. Pages that are touched for the first time are part of it.
+    /// The call copied between memories. Touching pages for the first time is part of that.
     Copy,
-    /// The call's own copy to or from storage, past the caches.
+    /// The call copied to or from storage, past the caches.
     Storage,
-    /// The engine's own work: checks, and the plan's decision.
+    /// The engine did its own work: checks, and the plan's decision.
     Plan,
 }
 
@@ -55,7 +55,7 @@ impl Cause {
         !matches!(self, Self::Copy | Self::Storage | Self::Plan)
     }
 
-    /// A short name: of a span in a time line, and of a label in OpenMetrics text.
+    /// Returns a short name, for a span in a time line and for a label in OpenMetrics text.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,11 +77,11 @@ impl Cause {
 /// Times of one cause. Percentiles are at most an eighth too large.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Calls that were blocked by it.
+    /// Calls that the cause blocked.
     pub count: u64,
     /// Sum of the times.
     pub total: Duration,
-    /// Half of the times are not longer.
+    /// Median: half of the times are not longer.
     pub p50: Duration,
     /// 99% of the times are not longer.
     pub p99: Duration,
@@ -98,14 +98,14 @@ pub struct Calls {
     pub count: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Bytes that the calls copied that succeeded.
+    /// Bytes that successful calls copied.
     pub bytes: u64,
-    /// Time for which the calls blocked the application, those that failed included.
+    /// Time for which the calls blocked the application, failed calls included.
     pub blocked: Duration,
 }
 
 impl Calls {
-    /// Bytes per second that the application saw; 0 before the first call.
+    /// Returns the bytes per second that the application saw; 0 before the first call.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         let seconds = self.blocked.as_secs_f64();
@@ -117,13 +117,14 @@ impl Calls {
     }
 }
 
-/// Buckets of each power of two.
+/// Buckets per power of two.
 const STEPS: usize = 8;
 
-/// Buckets of a histogram: up to 2⁴⁴ ns, almost five hours. Longer times count as that long.
+/// Buckets of a histogram: up to 2⁴⁴ ns, almost five hours. The last bucket counts longer times, too.
 const BUCKETS: usize = STEPS * 42;
 
-/// Durations in buckets whose widths are an eighth of the power of two below. Threads add to it without a lock.
+/// A histogram of durations. The width of a bucket is an eighth of the power of two below it. Threads add to the histogram without
+/// a lock.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -145,7 +146,7 @@ impl Histogram {
     fn add(&self, ns: u64) {
         self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
         self.total_ns.fetch_add(ns, Ordering::Relaxed);
-        // Mostly another one was longer, and nothing is written.
+        // Usually an earlier time was longer, and nothing is written.
         if ns > self.worst_ns.load(Ordering::Relaxed) {
             self.worst_ns.fetch_max(ns, Ordering::Relaxed);
         }
@@ -228,7 +229,7 @@ impl BlockedTime {
         }
     }
 
-    /// Begins a blocking call.
+    /// Starts the clock of a blocking call.
     pub(crate) fn begin(&self, kind: CallKind) -> CallClock<'_> {
         CallClock {
             of: self,
@@ -256,13 +257,13 @@ impl BlockedTime {
     }
 }
 
-/// Time of the call that the thread is in, by cause.
+/// The time of the thread's present call, by cause.
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     ns: [u64; Cause::ALL.len()],
-    /// The sum of the times.
+    /// The sum of `ns`.
     total_ns: u64,
-    /// One bit for each cause that has time.
+    /// Bits of the causes that have time.
     causes: u16,
 }
 
@@ -273,7 +274,7 @@ impl Spent {
         causes: 0,
     };
 
-    /// Returns the causes that have time, by their place in [`Cause::ALL`], and their ns.
+    /// Returns the causes that have time, by their index in [`Cause::ALL`], with their nanoseconds.
     fn named(&self) -> impl Iterator<Item = (usize, u64)> {
         let mut left = self.causes;
         std::iter::from_fn(move || {
@@ -285,12 +286,12 @@ impl Spent {
 }
 
 thread_local! {
-    /// Waits of the call that this thread is in. A wait that is deep within a call names itself here. Workers wait, too,
-    /// and nobody reads theirs.
+    /// The time of this thread's present call, by cause. A wait deep within the call adds its time here. Workers add their waits,
+    /// too, but nobody reads those.
     static SPENT: RefCell<Spent> = const { RefCell::new(Spent::NONE) };
 }
 
-/// Names so many ns of the thread's call.
+/// Adds `ns` of the thread's present call to `cause`.
 pub(crate) fn spend(cause: Cause, ns: u64) {
     if ns == 0 {
         return;
@@ -302,13 +303,13 @@ pub(crate) fn spend(cause: Cause, ns: u64) {
     });
 }
 
-/// Forgets what the thread has spent, and returns it if there was anything.
+/// Takes what the thread has spent, and returns it if there was anything.
 fn take_spent() -> Option<Spent> {
     let is_any = SPENT.with_borrow(|spent| spent.causes != 0);
     is_any.then(|| SPENT.replace(Spent::NONE))
 }
 
-/// Names the time that `wait` takes.
+/// Runs `wait`, and adds its time to `cause`.
 pub(crate) fn spend_on<T>(cause: Cause, wait: impl FnOnce() -> T) -> T {
     let clock = Clock::default();
     let begun_ns = clock.now_ns();
@@ -324,29 +325,30 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 #[derive(Debug, Clone, Copy)]
 enum CallOutcome {
     Failed,
-    /// The call goes on with another one: the loan of a slot, and its return.
+    /// Another call completes this one: the loan of a slot, and its return.
     Lent,
-    /// So many bytes were copied.
+    /// The call copied this many bytes.
     Done(u64),
 }
 
-/// The clock of a blocking call. Dropping it counts the call: as failed, unless it is [`done`](Self::done).
+/// The clock of a blocking call. Dropping it counts the call: as failed, unless [`done`](Self::done) or [`lent`](Self::lent) was
+/// called.
 #[derive(Debug)]
 pub(crate) struct CallClock<'a> {
     of: &'a BlockedTime,
     kind: CallKind,
-    /// When the part began that has no name yet.
+    /// Start of the part that has no cause yet, in ns.
     since_ns: u64,
-    /// Time that has a name, in ns: in the end, all of the call's.
+    /// Time that has a cause, in ns. At the end, all of the call's time.
     named: u64,
     outcome: CallOutcome,
-    /// The call within which this one is made: by an interrupt, say.
+    /// The time of the call within which this call is made, by an interrupt for example.
     outer: Option<Box<Spent>>,
 }
 
 impl CallClock<'_> {
-    /// Names the time since the last part, but for the waits in it that have names of their own. Returns all of that time,
-    /// in ns.
+    /// Adds the time since the last part to `cause`, except for waits that were added to other causes. Returns the whole time since
+    /// the last part, in ns.
     pub(crate) fn part(&mut self, cause: Cause) -> u64 {
         let now_ns = self.of.clock.now_ns();
         let spent = SPENT.with_borrow(|spent| spent.total_ns);
@@ -357,17 +359,17 @@ impl CallClock<'_> {
         part
     }
 
-    /// Returns the last reading of the clock: where the part begins that has no name yet.
+    /// Returns the last reading of the clock, in ns: the start of the part that has no cause yet.
     pub(crate) fn last_ns(&self) -> u64 {
         self.since_ns
     }
 
-    /// The call succeeded and copied so many bytes.
+    /// Counts the call as successful, with the bytes that it copied.
     pub(crate) fn done(mut self, bytes: u64) {
         self.outcome = CallOutcome::Done(bytes);
     }
 
-    /// A slot is lent: its return counts the call.
+    /// Ends the loan of a slot without counting a call: the slot's return counts the call.
     pub(crate) fn lent(mut self) {
         self.outcome = CallOutcome::Lent;
     }

@@ -19,7 +19,7 @@ use tierflow_plan::{Policy, Residency};
 use tierflow_store::Retention;
 use tierflow_tier_alloc::{DeviceOptions, HostOptions};
 
-/// Limit of a file tier without one of its own, in bytes: the file system sets the real limit.
+/// Limit in bytes of a file tier without a configured limit: the file system sets the real limit.
 pub(crate) const UNLIMITED: u64 = 1 << 60;
 
 /// Tiers and policies of a future [`Engine`](crate::Engine). A new builder has no tier, which [`EngineBuilder::build`]
@@ -32,7 +32,7 @@ pub struct EngineBuilder {
     scratch: Option<ScratchTier>,
     pub(crate) history: HistoryOptions,
     node_local_limit: u64,
-    /// Options that a tier of this kind was given and does not have.
+    /// Options that were given to a tier whose kind does not have them, with that kind.
     refused: Vec<(&'static str, Discriminant<AnyTier>)>,
     after_restore: AfterRestore,
     flush: Option<Flush>,
@@ -82,8 +82,8 @@ impl EngineBuilder {
         self.tier(Tier::scratch(directory))
     }
 
-    /// Adds a directory of this node, made if missing, in which versions outlive the process: the next engine on the
-    /// directory finds them. One process at a time writes there for each rank.
+    /// Adds a directory of this node, made if missing, in which versions outlive the process: the next engine on the directory
+    /// finds them. For each rank, at most one process at a time writes there.
     #[must_use]
     pub fn node_local(self, directory: impl Into<PathBuf>) -> Self {
         self.tier(Tier::node_local(directory))
@@ -110,7 +110,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the fate of versions after a restore; by default they are kept.
+    /// Sets what happens to versions after a restore. By default they are kept.
     #[must_use]
     pub fn after_restore(mut self, after: AfterRestore) -> Self {
         self.after_restore = after;

@@ -1,4 +1,4 @@
-//! A call of an engine: its stream, its deadline, and the verb that does the work.
+//! A call of an engine: the options, such as the stream and the deadline, and the verb that does the work.
 
 mod ask;
 mod until;
@@ -13,7 +13,7 @@ use crate::{Engine, Error, Result, Version};
 use std::time::Duration;
 use tierflow_device::{Access, Stream};
 
-/// How an engine is called: see [`Engine::call`]. The last method of a chain does the work.
+/// The options of a call of an engine: see [`Engine::call`]. The last method of a chain does the work.
 ///
 /// ```
 /// # fn main() -> tierflow_engine::Result<()> {
@@ -42,8 +42,8 @@ pub struct Call<'a> {
 }
 
 impl Engine {
-    /// Begins a call. Without a deadline it waits as long as it takes; without a stream it copies at once. With a stream it copies
-    /// after the stream's work so far. Either way it returns when the bytes are copied.
+    /// Starts a call. Without a deadline, the call waits without limit. Without a stream, it copies at once. With a stream, it
+    /// copies after the stream's work so far. In both cases it returns when the bytes are copied.
     pub fn call(&self) -> Call<'_> {
         Call {
             engine: self,
@@ -80,8 +80,8 @@ impl Engine {
 }
 
 impl<'a> Call<'a> {
-    /// Orders the copy of the caller's memory after the work given to `stream` so far; `None` for no order. Calls that
-    /// copy no memory of the caller have nothing to order.
+    /// Orders the copy of the caller's memory after the work given to `stream` so far; `None` for no order. Calls that copy none of
+    /// the caller's memory ignore the stream.
     pub fn on(self, stream: impl Into<Option<&'a Stream>>) -> Self {
         Self {
             stream: stream.into(),
@@ -89,14 +89,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Waits for room, for bytes and for storage no longer than `patience`, even if storage hangs. Then the call is
-    /// [`Error::TimedOut`], and the engine goes on, as may the caller. [`Duration::MAX`] is no limit.
+    /// Waits for room, for bytes and for storage no longer than `patience`, even if storage hangs. After that, the call returns
+    /// [`Error::TimedOut`], and both the engine and the caller may go on. [`Duration::MAX`] means no limit.
     ///
-    /// Bytes that go straight to storage or come from there pass through a buffer in host memory and another thread,
-    /// which stops between two blocks when the time is over. Dropping the engine waits for that thread as for its own.
+    /// Bytes that go directly to storage, or come from there, pass through a buffer in host memory and another thread. The thread
+    /// stops between two blocks when the time is over. Dropping the engine waits for that thread as for the engine's threads.
     ///
-    /// Copies between memories, and the work of a device behind which they come, are waited for as long as they take: a kernel cannot be
-    /// left while it may use the memory.
+    /// The call always waits for copies between memories, and for the device's work before them: a kernel cannot be stopped while
+    /// it may use the memory.
     pub fn within(self, patience: Duration) -> Self {
         Self {
             patience: Some(patience),
@@ -104,9 +104,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Stops waiting for room or for bytes when `interrupt` returns true, with [`Error::Interrupted`]. The engine calls
-    /// it every 50 ms; it may look after signals, say. The call keeps its place in the queue as long as it returns false. A copy
-    /// that has begun is not interrupted: it ends as it does without `interrupt`.
+    /// Stops waiting for room or for bytes when `interrupt` returns true, with [`Error::Interrupted`]. The engine calls `interrupt`
+    /// every 50 ms, so it can check for signals, for example. As long as it returns false, the call keeps its place in the queue.
+    /// `interrupt` does not stop a copy that has started: the copy ends as without it.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -131,10 +131,10 @@ impl<'a> Call<'a> {
     }
 
     /// Lets the values of this checkpoint come back changed by at most `error`, in the unit of the values, in each region to which
-    /// [`Compression::within`](crate::Compression::within) gives a bound. The error takes the place of that bound. All other regions,
-    /// and all of an engine that compresses within no bound, come back as they were. Other calls than [`Call::checkpoint`] ignore it.
+    /// [`Compression::within`](crate::Compression::within) gives a bound. `error` replaces that bound. All other regions come back
+    /// unchanged, and so does everything in an engine without bounds. Calls other than [`Call::checkpoint`] ignore `error`.
     ///
-    /// A wave that a computation multiplies by large numbers may have a small error, and another version of it a larger one:
+    /// A wave that a computation multiplies by large numbers may need a small error, and another version of the wave a larger one:
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -154,7 +154,7 @@ impl<'a> Call<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Call::checkpoint`] is [`Error::NamedRegion`] for an error that is not a finite number above 0, if a region has a bound.
+    /// [`Call::checkpoint`] returns [`Error::NamedRegion`] if a region has a bound and `error` is not a finite number above 0.
     pub fn within_error(self, error: f64) -> Self {
         Self {
             error: Some(error),
@@ -162,7 +162,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the end of the call's waits, counted from now.
+    /// Returns the deadline of the call's waits, counted from now.
     pub(crate) fn deadline(&self, of: Awaited) -> Deadline<'a> {
         let deadline = self
             .patience
@@ -170,15 +170,15 @@ impl<'a> Call<'a> {
         deadline.unless(self.interrupt).of(of)
     }
 
-    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as
-    /// soon as they are copied to the fastest tier that can hold them; the regions may be changed at once.
+    /// Stores the bytes of `regions`, one after the other, as `version`. A rank of a group may have no bytes. Returns as soon as
+    /// the bytes are copied to the fastest tier that can hold them. The regions may be changed at once.
     ///
     /// # Errors
-    /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend
-    /// the call. [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Memory`],
-    /// [`Error::Storage`]: the copy failed. In each case the version was not taken in and its number is still free.
-    /// [`Error::TimedOut`], [`Error::Interrupted`]: the version was not taken in, and its number is free once transfers
-    /// to storage that had begun have ended.
+    /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: correct the call.
+    /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Memory`], [`Error::Storage`]:
+    /// the copy failed. In each case the version was not accepted, and its number is still free. [`Error::TimedOut`],
+    /// [`Error::Interrupted`]: the version was not accepted. The number is free once transfers to storage that had started have
+    /// ended.
     pub fn checkpoint(self, version: Version, regions: &[Region<'_>]) -> Result<()> {
         let shared = &self.engine.shared;
         let mut clock = shared.blocked.begin(CallKind::Checkpoint);
@@ -245,7 +245,7 @@ impl<'a> Call<'a> {
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.engine.copied("checkpoint", version, size, granted);
         copied?;
-        // A tier that keeps versions under their names takes all of one.
+        // A durable tier holds versions whole, so the lowest tier of the pieces has all of this one.
         lowest
             .into_iter()
             .for_each(|tier| shared.have_housekept(tier));
@@ -253,20 +253,20 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Brings `version` back into `regions`, one after the other, and counts it as consumed.
+    /// Restores `version` to `regions`, one after the other, and counts it as consumed.
     ///
     /// # Errors
-    /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
-    /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held
-    /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
-    /// and unconsumed. Without a time limit, an interruption that follows a copy found to be damaged leaves them unspecified.
+    /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: correct the call. [`Error::Device`],
+    /// [`Error::Storage`]: the copy failed. The regions are unspecified, and the version is still held and unconsumed.
+    /// [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held and unconsumed. If a copy
+    /// turned out to be damaged and the call has no time limit, an interruption leaves the regions unspecified.
     pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
         let shared = &self.engine.shared;
         let mut clock = shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let _span = tracing::debug_span!("restore", version, size = given).entered();
-        // Work on a stream may still write there.
+        // With a stream, its work may still write to the regions.
         if self.stream.is_none() {
             touch(given, regions);
         }
@@ -289,8 +289,8 @@ impl<'a> Call<'a> {
         self.read_into(Some(core), version, expected, sink, deadline, clock)
     }
 
-    /// Restores these regions of `version`, in any order. The version stays held and unconsumed. From a disk, only the
-    /// blocks of these regions are read; a version stored as a difference is read as a whole.
+    /// Restores these regions of `version`, in any order. The version stays held and unconsumed. A disk is read only for the blocks
+    /// of these regions. A version that is stored as a difference is read as a whole.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -307,8 +307,8 @@ impl<'a> Call<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NamedRegion`] for a name that the version does not have, and memory of another length than the region;
-    /// otherwise as [`Call::restore`].
+    /// [`Error::NamedRegion`] if the version has no region of a name, or one of another length than the memory; otherwise as
+    /// [`Call::restore`].
     pub fn restore_regions(
         self,
         version: Version,
@@ -335,43 +335,42 @@ impl<'a> Call<'a> {
     /// The fastest tier is the device cache. In an engine without one it is host memory, which kernels do not reach on
     /// every machine (see [`WriteLoan::place`](tierflow_device::WriteLoan::place)).
     ///
-    /// Blocks while no memory is free, as [`Call::checkpoint`] does. A slot may be held for any time: no call waits
-    /// for it, and its bytes count as in use. Their first content is unspecified.
+    /// Blocks while no memory is free, as [`Call::checkpoint`] does. A slot may be held for any time: no call waits for it, and its
+    /// bytes count as in use. The slot's first content is unspecified.
     ///
     /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
-    /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
-    /// some, or call [`Call::checkpoint`], which may use other tiers. [`Error::Memory`] if the tier's memory could
-    /// not be allocated. [`Error::TimedOut`], [`Error::Interrupted`]: the number is free.
+    /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier: correct the
+    /// call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard some, or call
+    /// [`Call::checkpoint`], which may use other tiers. [`Error::Memory`] if the tier's memory could not be allocated.
+    /// [`Error::TimedOut`], [`Error::Interrupted`]: the number is free.
     pub fn produce(self, version: Version, bytes: usize) -> Result<ProduceSlot<'a>> {
         ProduceSlot::lend(self, version, bytes as u64)
     }
 
     /// Lends the cached copy of `version` for reading, and counts the version as consumed when the slot is dropped.
     ///
-    /// A version on a slower tier is first copied to the fastest one. If that has no memory free, the slot is a copy
+    /// A version on a slower tier is first copied to the fastest one. If the fastest tier has no free memory, the slot is a copy
     /// outside the cache ([`ConsumeSlot::is_cached`]), in newly allocated device memory, which takes time.
     ///
     /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call.
-    /// [`Error::Device`], [`Error::Storage`], [`Error::TimedOut`], [`Error::Interrupted`]: the version is still held and
-    /// unconsumed.
+    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: correct the call. [`Error::Device`],
+    /// [`Error::Storage`], [`Error::TimedOut`], [`Error::Interrupted`]: the version is still held and unconsumed.
     pub fn consume(self, version: Version) -> Result<ConsumeSlot<'a>> {
         ConsumeSlot::lend(self, version)
     }
 
-    /// Waits until every version taken in before lies on the lowest tier: where that outlives the engine, they are there
-    /// to stay.
+    /// Waits until every version that was accepted before is on the lowest tier. If that tier outlives the engine, the versions are
+    /// then durable.
     ///
     /// # Errors
-    /// [`Error::Stalled`] if some cannot get there. [`Error::TimedOut`], [`Error::Interrupted`]: the versions are still
-    /// on their way.
+    /// [`Error::Stalled`] if some versions cannot get there. [`Error::TimedOut`], [`Error::Interrupted`]: the versions are still on
+    /// their way.
     pub fn wait(self) -> Result<()> {
         let (engine, version) = (self.engine, None);
         let clock = engine.shared.blocked.begin(CallKind::Wait);
         let deadline = self.deadline(Awaited::AllDurable);
         engine.at_home()?;
-        // Versions that are taken in later are not waited for.
+        // The wait does not include versions that are accepted later.
         let taken_in = engine.to_protect(version);
         let wait = |ticket| Event::Wait { ticket, version };
         engine.ask_at_home(None, clock.last_ns(), 0, 0, deadline, wait)?;
@@ -381,13 +380,14 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Call::wait`] does for
-    /// all. After it on rank 0 of a group, readers of all ranks' pieces see the versions that the group found, unless the patience is
-    /// zero: then what is known now is the answer.
+    /// Waits until `version`, and every version that it builds upon, is on the lowest tier, as [`Call::wait`] does for all. When
+    /// rank 0 of a group returns, readers of all ranks' pieces see the versions that the group found. With a patience of zero, the
+    /// call skips that and answers by the present state.
     ///
     /// # Errors
-    /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
-    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way, or the list is.
+    /// [`Error::Unknown`] and [`Error::Discarded`], also if the version is discarded meanwhile; [`Error::Stalled`] if the version
+    /// cannot get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version, or the list of found versions, is still on its
+    /// way.
     pub fn wait_version(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         let clock = engine.shared.blocked.begin(CallKind::Wait);
@@ -402,7 +402,8 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Reads a version of `size` bytes, or parts of it, which leave it as it is. The caller may have the plan's lock.
+    /// Reads a version of `size` bytes, or parts of it, to `sink`. Parts leave the version unconsumed. The caller may pass the
+    /// plan's lock.
     fn read_into(
         self,
         mut core: Option<PlanGuard<'_>>,
@@ -419,7 +420,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Reads it from the copies that the plan chooses now.
+    /// Reads the version once, from the copies that the plan chooses now.
     fn read_once(
         self,
         core: Option<PlanGuard<'_>>,

@@ -1,4 +1,4 @@
-//! How an engine ends: it waits as long as bytes get to where they outlive it.
+//! The end of an engine: it waits as long as bytes still reach tiers that outlive it.
 
 use crate::deadline::Awaited;
 use crate::error::left_text;
@@ -6,13 +6,13 @@ use crate::plan::TierId;
 use crate::{Call, Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
-/// How many times in its patience a wait looks for progress.
+/// Number of times that a wait checks for progress within its patience.
 const LOOKS: u32 = 8;
 
-/// The time after which housekeeping that has not ended counts as one that storage keeps from ending.
+/// Longest time to wait for housekeeping at the end. After that, storage counts as hanging.
 const LONGEST_HOUSEKEEPING: Duration = Duration::from_secs(10);
 
-/// A patience that counts from when bytes moved last.
+/// A patience that counts from the last progress.
 pub(crate) struct ProgressPatience {
     length: Duration,
     seen: u64,
@@ -28,7 +28,7 @@ impl ProgressPatience {
         }
     }
 
-    /// Returns true once nothing has moved for as long as the patience lasts.
+    /// Returns true if nothing has moved for the length of the patience.
     pub(crate) fn is_over(&mut self, engine: &Engine) -> bool {
         let seen = engine.moved();
         if seen != self.seen {
@@ -38,8 +38,9 @@ impl ProgressPatience {
     }
 }
 
-/// The patience for the threads of an engine that ends: its own for those that copy; longer for the others, which end by
-/// themselves unless housekeeping met storage that hangs. Until all have ended, the directories are not free for another engine.
+/// The patience for the threads of an engine that ends. For threads that copy, the engine's patience counts. The other threads get
+/// a longer time, as they end by themselves unless storage hangs in housekeeping. The directories are free for another engine once
+/// all threads have ended.
 pub(crate) struct EndPatience {
     of_copies: ProgressPatience,
     since: Instant,
@@ -60,22 +61,22 @@ impl EndPatience {
 }
 
 impl Engine {
-    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, and
-    /// waits only for the transfers that are under way. In both cases a warning ([`tracing`]) names the versions that are not durable and that no
-    /// error names.
+    /// Ends the engine once every accepted version is on the lowest tier, if that tier outlives the engine, and is
+    /// [protected](Engine::protect). After [`Engine::suspend`], waits only for the chosen version. Dropping the engine also ends
+    /// it, but waits only for transfers that are under way. In both cases a warning ([`tracing`]) names the versions that are not
+    /// durable and that no error names.
     ///
     /// # Errors
     /// [`Error::Lost`] names the versions that were not durable although nothing moved for the
-    /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
-    /// something about it, call [`Call::settle`] before.
+    /// [`closing_patience`](crate::EngineBuilder::closing_patience), and gives the cause. The engine is ended nevertheless. To be
+    /// able to react, call [`Call::settle`] before.
     pub fn close(self) -> Result<()> {
         let settled = self.call().within(self.patience).settle();
         settled.inspect_err(|error| self.warn_of_lost(Some(error)))
     }
 
-    /// Returns a number that grows with the bytes that get to tiers that outlive the engine, and with those that other
-    /// ranks protect.
+    /// Returns a number that grows with the bytes that reach tiers that outlive the engine, and with the bytes that other ranks
+    /// protect.
     pub(crate) fn moved(&self) -> u64 {
         let durable = self.shared.tiers.iter();
         let durable = durable.filter_map(|tier| tier.medium.durable());
@@ -83,9 +84,9 @@ impl Engine {
         moved.wrapping_add(self.nodes.progress())
     }
 
-    /// Names in a warning ([`tracing`]) the versions that are not durable if the engine ends now although it has storage that outlives it:
-    /// those that are lost, and those that lie on the node; but for those that `told`, an error of which the application hears, names.
-    /// Dropping the engine does so. A version that was named is not named again.
+    /// Names in a warning ([`tracing`]) the versions that would not be durable if the engine ended now: the versions that would be
+    /// lost, and the versions that are on this node alone. Leaves out versions that `told` names, an error that the application
+    /// got, and versions that were named before. Does nothing if no storage outlives the engine. Dropping the engine calls this.
     pub fn warn_of_lost(&self, told: Option<&Error>) {
         let mut named = self.named_at_end.lock();
         if let Some(Error::Lost { versions, kept, .. }) = told {
@@ -105,7 +106,8 @@ impl Engine {
         }
     }
 
-    /// Protects with the other ranks where that is done in calls alone: also after an error, as the others count on this call.
+    /// Protects versions together with the other ranks, if redundancy is made in calls alone. Callers do this after an error, too,
+    /// as the other ranks wait for this call.
     fn protect_if_driven(&self) -> Result<()> {
         match self.is_driven() {
             true => self.protect(),
@@ -113,9 +115,9 @@ impl Engine {
         }
     }
 
-    /// Returns the versions that would not be [durable](Engine::is_durable) if the engine ended now: those that would be lost, and those
-    /// that are [kept](Call::is_kept), each in ascending order. An engine that has taken no version in has none: the versions that it
-    /// found stay where they are.
+    /// Returns the versions that would not be [durable](Engine::is_durable) if the engine ended now: the versions that would be
+    /// lost, and the versions that are [kept](Call::is_kept), each in ascending order. If the engine has accepted no version, both
+    /// lists are empty: the versions that it found stay where they are.
     fn not_durable(&self) -> (Vec<Version>, Vec<Version>) {
         let mut versions = match self.at_home() {
             Ok(()) if self.shared.has_begun() => self.versions(),
@@ -127,8 +129,8 @@ impl Engine {
             .partition(|version| !self.call().is_kept(*version))
     }
 
-    /// Returns the error of an engine that ends though it could not settle. It names the versions that are not durable by that, if
-    /// there are any, those that a suspension gave up among them.
+    /// Returns the error of an engine that could not settle. If versions are not durable because of that, the error names them,
+    /// including those that a suspension gave up.
     fn lost(&self, cause: Error) -> Error {
         let (versions, kept) = self.not_durable();
         match versions.is_empty() && kept.is_empty() {
@@ -143,8 +145,8 @@ impl Engine {
 }
 
 impl Call<'_> {
-    /// Returns true if storage that outlives the engine has `version`, and every version that it builds upon, whole: be it that of the
-    /// node alone, as of a version that is not [durable](Engine::is_durable) yet. Waits for nothing.
+    /// Returns true if storage that outlives the engine has all of `version`, and of every version that it builds upon. Storage of
+    /// the node alone is enough, so the version may not be [durable](Engine::is_durable) yet. Never waits.
     #[must_use]
     pub fn is_kept(self, version: Version) -> bool {
         let shared = &self.engine.shared;
@@ -153,12 +155,12 @@ impl Call<'_> {
         first.is_some_and(|(first, _)| shared.lock().plan().is_sound_from(version, first))
     }
 
-    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend the cause and settle again. The patience counts
-    /// from when bytes last got to a tier that outlives the engine.
+    /// Waits as [`Engine::close`] does, but leaves the engine open. If it fails, remove the cause and settle again. The patience
+    /// counts from the last time that bytes reached a tier that outlives the engine.
     ///
     /// # Errors
-    /// [`Error::Lost`] names the versions that would not be durable if the engine ended now, and has the cause: an error of
-    /// [`Call::wait`] or [`Engine::protect`]. The cause itself if there are none.
+    /// [`Error::Lost`] names the versions that would not be durable if the engine ended now, with the cause: an error of
+    /// [`Call::wait`] or [`Engine::protect`]. If there are no such versions, the error is the cause itself.
     pub fn settle(self) -> Result<()> {
         let waited = self.settle_while_moving();
         let settled = waited.and(self.engine.protect_if_driven());
@@ -181,7 +183,7 @@ impl Call<'_> {
         }
     }
 
-    /// Waits until what is to outlive the engine lies on the lowest tier.
+    /// Waits until the versions that have to outlive the engine are on the lowest tier.
     fn wait_settled(self) -> Result<()> {
         let engine = self.engine;
         engine.at_home()?;
@@ -196,7 +198,7 @@ impl Call<'_> {
         }
     }
 
-    /// Waits for the version of a suspension, and leaves it suspended.
+    /// Waits for the version of a suspension. The engine stays suspended.
     fn wait_suspended(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         if engine.is_durable(version) || engine.restore_size(version).is_err() {

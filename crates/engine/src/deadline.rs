@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Time between two checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns true to end a wait at any time.
+/// A function of the caller that returns true to end a wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupt<'a>(pub(crate) &'a (dyn Fn() -> bool + Sync));
 
@@ -70,7 +70,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    /// Makes the deadline at this instant.
+    /// Returns a deadline at this instant.
     pub(crate) fn by(at: Instant) -> Self {
         Self {
             end: Some((at, at.saturating_duration_since(Instant::now()))),
@@ -78,7 +78,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    /// Names the call whose wait ends.
+    /// Sets the call whose wait ends.
     pub(crate) fn of(self, awaited: Awaited) -> Self {
         Self { awaited, ..self }
     }
@@ -87,12 +87,12 @@ impl<'a> Deadline<'a> {
         Self { interrupt, ..self }
     }
 
-    /// Returns the time at which a copy with storage is given up.
+    /// Returns the time at which a copy to or from storage is given up.
     pub(crate) fn at(self) -> Option<Instant> {
         self.end.map(|(at, _)| at)
     }
 
-    /// Returns true if the call is to answer at once, by what is known.
+    /// Returns true if the patience is zero: the call answers at once, by what is known.
     pub(crate) fn is_now(self) -> bool {
         self.end.is_some_and(|(_, patience)| patience.is_zero())
     }
@@ -104,8 +104,8 @@ impl<'a> Deadline<'a> {
         look.map_or(end, |look| Some(end.map_or(look, |end| end.min(look))))
     }
 
-    /// Returns true if a wait goes on beyond its [next look](Self::next_look): the end is still ahead, and the interrupt returned
-    /// false. Without an interrupt the next look is the end.
+    /// Returns true if a wait goes on after its [next look](Self::next_look): the end is not reached, and the interrupt returned
+    /// false. Without an interrupt, the next look is the end.
     pub(crate) fn goes_on(self) -> bool {
         let Some(Interrupt(is_interrupted)) = self.interrupt else {
             return false;

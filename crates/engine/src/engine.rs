@@ -1,4 +1,4 @@
-//! The front door.
+//! The engine, its end, and calls about single versions.
 
 use crate::close::EndPatience;
 use crate::deadline::Deadline;
@@ -18,40 +18,39 @@ use tierflow_tier_alloc::Lease;
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
-/// Every method may be called from any thread. A call blocks only as long as its own bytes are copied, and for room
-/// where there is none; what moves between the tiers moves in the background. Dropping the engine ends its transfers
-/// and its history: a warning ([`tracing`]) names the versions that storage outliving the engine does not have.
+/// Every method may be called from any thread. A call blocks while its own bytes are copied, and while it waits for room. Transfers
+/// between the tiers run in the background. Dropping the engine ends its transfers and its history. A warning ([`tracing`]) names
+/// the versions that are on no storage that outlives the engine.
 ///
 /// # What a call sees
-/// Bytes are copied when the call is made. Work given to a CUDA stream before must be over by then:
-/// [`Call::on`](crate::Call::on) orders the copy after the work of a stream of the caller's.
+/// A call copies the bytes that the memory has at that moment. Work that was given to a CUDA stream must be over by then:
+/// [`Call::on`](crate::Call::on) orders the copy after the work of a stream.
 ///
 /// # After a fork
-/// The engine stays with the process that built it, whose threads carry its transfers. In a child process, calls that can
-/// fail are [`Error::OtherProcess`], hints are lost, and dropping the engine or a slot does nothing: the parent's files,
-/// versions and memory are not touched, and the child's copy of the memory goes when it ends. What only tells about the
-/// engine is not to be called there: it may wait for a thread that the child does not have.
+/// The engine stays with the process that built it, as its threads carry its transfers. In a child process, calls that can fail
+/// return [`Error::OtherProcess`], hints are lost, and dropping the engine or a slot does nothing. The parent's files, versions and
+/// memory stay untouched, and the child's copy of the memory ends with the child. Do not call methods there that only report about
+/// the engine: they may wait for a thread that the child does not have.
 #[derive(Debug)]
 pub struct Engine {
-    /// There until the engine is dropped.
+    /// The shared state, which is there until the engine is dropped.
     pub(crate) shared: Arc<EngineCore>,
     capacity_thread: Option<JoinHandle<Lease>>,
-    /// How long to wait for the threads in the end.
+    /// Longest time to wait for the threads at the end, without progress.
     pub(crate) patience: Duration,
-    /// The process that built it.
+    /// The process that built the engine.
     process: OwnerProcess,
     /// Versions and places that could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
     pub(crate) after_restore: AfterRestore,
-    /// Parts of this node's versions that other ranks keep.
+    /// The protection of this node's versions by other ranks.
     pub(crate) nodes: ProtectionState,
     pub(crate) policy_panic: PolicyPanic,
-    /// Numbers that a group of another size used, where versions outlive the engine.
+    /// Numbers that a group of another size used on durable tiers.
     pub(crate) taken: BTreeSet<Version>,
-    /// Versions that an error or a warning named, as they were not durable at the end of the engine.
+    /// Versions that an error or a warning named at the end of the engine, as they were not durable.
     pub(crate) named_at_end: Mutex<BTreeSet<Version>>,
-    /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
-    /// then.
+    /// The engine's part of a pool. Last field: dropping it gives the part to other engines, and the memory must be gone by then.
     lease: Option<Lease>,
 }
 
@@ -65,7 +64,7 @@ pub enum Cache {
 }
 
 impl Engine {
-    /// An engine for the memory of `device`, to be given its tiers.
+    /// Returns the builder of an engine for the memory of `device`.
     #[must_use]
     pub fn builder(device: &Device) -> EngineBuilder {
         EngineBuilder::new(device)
@@ -87,8 +86,8 @@ impl Engine {
         }
     }
 
-    /// Checks that this is the process that built the engine, before any lock of it is taken: in a fork, a thread that is not
-    /// there may hold it.
+    /// Checks that this process built the engine. Callers check before they take a lock of the engine: in a fork, a thread that
+    /// does not exist there may hold it.
     pub(crate) fn at_home(&self) -> Result<()> {
         if self.process.is_current() {
             return Ok(());
@@ -104,25 +103,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Reserves `count` consecutive numbers for new versions: above those that versions of this engine have or had, that hints
-    /// name, and that other calls of this method returned. So several users of one engine choose numbers that never meet.
+    /// Reserves `count` consecutive numbers for new versions. The numbers are above those of all versions of this engine, past ones
+    /// included, of all hints, and of earlier calls of this method. So several users of one engine choose different numbers.
     ///
     /// # Errors
     ///
-    /// [`Error::NoNumbers`] if so many numbers are not left below [`Version::MAX`].
+    /// [`Error::NoNumbers`] if fewer than `count` numbers are left below [`Version::MAX`].
     pub fn reserve(&self, count: u64) -> Result<Range<Version>> {
         self.at_home()?;
         let reserved = self.shared.reserve(count);
         reserved.ok_or(Error::NoNumbers { count })
     }
 
-    /// Returns what becomes of versions once they are restored.
+    /// Returns what happens to versions after a restore.
     #[must_use]
     pub fn after_restore(&self) -> AfterRestore {
         self.after_restore
     }
 
-    /// Reads a version from where it lies, whatever it lies there as.
+    /// Copies a version to `sink` from the places of `grant`, whatever its form there.
     pub(crate) fn copy_out(
         &self,
         version: Version,
@@ -134,11 +133,11 @@ impl Engine {
             .with_context(|context| self.shared.copy_out(context, version, grant, sink, stream))
     }
 
-    /// Bytes of `version`: what its regions must add up to.
+    /// Returns the bytes of `version`: the sum that the regions of a restore must have.
     ///
     /// # Errors
-    /// [`Error::Unknown`] or [`Error::Discarded`]; [`Error::Storage`] with the damage that makes a version of an earlier
-    /// run unreadable.
+    /// [`Error::Unknown`] if the version was never checkpointed; [`Error::Discarded`] if it is gone; [`Error::Storage`] if damage
+    /// makes a version of an earlier run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
         self.restore_size_until(Deadline::default(), version)
     }
@@ -152,7 +151,7 @@ impl Engine {
         Ok(self.locked_size(deadline, version)?.0)
     }
 
-    /// As [`restore_size_until`](Self::restore_size_until), with the plan's lock, by which the version stays.
+    /// As [`restore_size_until`](Self::restore_size_until). Also returns the plan's lock, which keeps the version from changing.
     pub(crate) fn locked_size(
         &self,
         deadline: Deadline<'_>,
@@ -176,10 +175,10 @@ impl Engine {
         }
     }
 
-    /// Gives `version` up, restored or not: its copies go, and its pending flushes with them.
+    /// Discards `version`, restored or not: removes its copies and cancels its pending flushes.
     ///
     /// # Errors
-    /// [`Error::Unknown`] or [`Error::Discarded`].
+    /// [`Error::Unknown`] if the version was never checkpointed; [`Error::Discarded`] if it is gone already.
     pub fn discard(&self, version: Version) -> Result<()> {
         let drop = |ticket| Event::Drop { ticket, version };
         self.ask(self.shared.now_ns(), version, 0, Deadline::default(), drop)?;
@@ -194,12 +193,12 @@ impl Engine {
         }
     }
 
-    /// Leaves a cache its first `bytes` bytes and gives the other memory back, for another phase of the application, say;
-    /// or takes it again, up to the size that the engine was built with. With 0 the cache is out of use, and all copies go
-    /// past it. A host cache that is part of a pool is as large as the pool lets it be.
+    /// Shrinks a cache to its first `bytes` bytes and gives the other memory back, such as for another phase of the application. A
+    /// later call with more bytes takes memory again, up to the size that the engine was built with. With 0 bytes the cache is out
+    /// of use, and all copies bypass it. The pool sets the size of a host cache that is part of a pool.
     ///
-    /// A smaller cache is emptied first: copies that lie on a lower tier are given up, the others flushed, and slots that
-    /// are lent are waited for. Chunks are given back whole, so some bytes more may stay mapped.
+    /// A smaller cache is emptied first: copies that are also on a lower tier are evicted, the others are flushed, and the call
+    /// waits for lent slots. Memory is given back in whole chunks, so a few more bytes may stay mapped.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -214,9 +213,10 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
-    /// or with what it had to have it all back. [`Error::NotResizable`], also if its memory cannot be given back in
-    /// parts; [`Error::Device`] or [`Error::Memory`] if it is not to be had again.
+    /// [`Error::TimedOut`] if that takes longer than `patience`. No new copies go to the memory meanwhile. Call again to wait
+    /// longer, or with the old size to use all memory again. [`Error::NotResizable`] if the cache does not exist, is part of a
+    /// pool, or has memory that cannot be given back in parts. [`Error::Device`] or [`Error::Memory`] if memory cannot be allocated
+    /// again.
     pub fn resize(&self, cache: Cache, bytes: usize, patience: Duration) -> Result<u64> {
         let kind = match cache {
             Cache::Device => Kind::Device,
@@ -238,7 +238,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.at_home().is_err() {
-            // Nothing here is this process's: neither threads to wait for nor files and shares to give back.
+            // Threads, files and pool shares belong to the parent process: this process neither waits for them nor gives them back.
             let (capacity_thread, lease) = (self.capacity_thread.take(), self.lease.take());
             std::mem::forget((Arc::clone(&self.shared), capacity_thread, lease));
             return;
@@ -247,7 +247,7 @@ impl Drop for Engine {
         let mut patience = EndPatience::new(self);
         let mut hangs = false;
         let mut threads = self.shared.take_threads();
-        // A thread may start another one until it ends.
+        // A thread may start another thread before it ends.
         while let Some(thread) = threads.pop() {
             let mut nap = Duration::from_micros(20);
             while !thread.is_finished() && !patience.is_over(self) {
@@ -255,7 +255,7 @@ impl Drop for Engine {
                 nap = (nap * 2).min(Duration::from_millis(5));
             }
             if thread.is_finished() {
-                // A thread that panicked has nothing left to give back.
+                // The result of a panicked thread has nothing to give back.
                 let _ = thread.join();
             } else {
                 hangs = true;
@@ -268,7 +268,7 @@ impl Drop for Engine {
             .and_then(|thread| thread.join().ok());
         self.warn_of_lost(None);
         if hangs {
-            // A thread that was left to itself uses the memory still: it must never be another's.
+            // A thread that did not end still uses the memory, so no other engine may ever get the lease.
             std::mem::forget(self.lease.take());
         } else {
             self.shared.clear_up();

@@ -1,4 +1,4 @@
-//! Errors, sorted by what the caller does next.
+//! Errors, sorted by what the caller has to do next.
 
 mod build;
 mod part;
@@ -11,10 +11,10 @@ use crate::deadline::Awaited;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Result of this crate's fallible calls.
+/// The result of this crate's fallible calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed. No error loses a version that was accepted and not consumed.
+/// The reason why a call failed. No error loses a version that was accepted and not consumed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,8 +22,8 @@ pub enum Error {
     #[error(transparent)]
     Build(#[from] BuildError),
 
-    // Mend the call.
-    /// The call is about durable versions, and the engine has no durable tier.
+    // Correct the call.
+    /// The call is about durable versions, but the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: build it with a node-local directory or external storage"
     )]
@@ -34,16 +34,16 @@ pub enum Error {
     /// A version is stored in a form that this engine cannot decode.
     #[error("the version cannot be put together here: {why}")]
     Undecodable {
-        /// The change that would help.
+        /// The reason, and the option that would help.
         why: &'static str,
     },
-    /// Versions are to be restored more than once, and the engine discards what was restored.
+    /// Versions are to be restored more than once, but the engine discards restored versions.
     #[error(
         "an adjoint restores states more than once, and this engine discards what was restored: build it with \
          AfterRestore::Keep, which is the default"
     )]
     DiscardsRestored,
-    /// The engine has no such cache, or a pool decides its size, or its memory came in one piece.
+    /// The engine has no such cache, or a pool decides its size, or its memory cannot be given back in parts.
     #[error("the {cache} cache cannot be resized: {why}")]
     NotResizable {
         /// "device" or "host".
@@ -51,7 +51,7 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
-    /// The engine has no memory to lend: files are no memory.
+    /// The engine has no memory to lend: files are not memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,
     /// The owner given for a slot does not own the slot's engine.
@@ -74,7 +74,7 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
-    /// So many unused numbers are not left.
+    /// Fewer than `count` unused numbers are left.
     #[error(
         "{count} numbers cannot be reserved: the greatest version is too close to 2^64; give versions smaller numbers"
     )]
@@ -90,7 +90,7 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
-    /// The version was held, and is gone.
+    /// The version was held, but is gone.
     #[error(
         "version {version} is gone: it was discarded, given up by the retention, or restored by an engine that discards what \
          was restored"
@@ -134,7 +134,7 @@ pub enum Error {
         /// Bytes of the regions.
         given: u64,
     },
-    /// The checkpoint is larger than every tier that it may go to; in place, only the fastest counts.
+    /// The checkpoint is larger than every tier that it may go to. In place, only the fastest tier counts.
     #[error(
         "checkpoint {version} of {size} bytes fits no tier that it may go to, the largest holds {largest}: enlarge one"
     )]
@@ -169,12 +169,12 @@ pub enum Error {
         #[source]
         cause: Option<Arc<Error>>,
     },
-    /// The caller's time is over. Work under way goes on, and can be waited for again.
+    /// The caller's time is over. Work under way goes on, and the caller can wait for it again.
     #[error("{what} was not over within {patience:?}: wait longer, or go on without it")]
     TimedOut {
         /// The call that was waited for.
         what: Awaited,
-        /// How long the caller wanted to wait.
+        /// The caller's patience.
         patience: std::time::Duration,
     },
     /// The caller's interrupt ended the wait. Work under way goes on, as after [`Error::TimedOut`].
@@ -186,13 +186,13 @@ pub enum Error {
     Lost {
         /// The versions that are lost, in ascending order; there may be none.
         versions: Vec<Version>,
-        /// The versions that lie whole on the node alone, where the next engine finds them, in ascending order.
+        /// The versions that are whole on this node alone, where the next engine finds them, in ascending order.
         kept: Vec<Version>,
         /// The reason why the engine did not wait for them any longer.
         #[source]
         cause: Box<Error>,
     },
-    /// Some versions could not reach the lowest tier. They are still held, and can be restored.
+    /// Some versions could not reach the lowest tier. The engine still holds them, and can restore them.
     #[error("{versions} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
     Stalled {
         /// Number of versions.
@@ -209,8 +209,8 @@ pub enum Error {
     /// Storage failed, or files there are damaged.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
-    /// Stored bytes do not give the version: a difference or a compressed version is damaged, or scratch storage
-    /// returned other bytes than were written. The text names the version and the tier.
+    /// Stored bytes do not decode to the version: a difference or a compressed version is damaged, or scratch storage returned
+    /// other bytes than were written. The text names the version and the tier.
     #[error(transparent)]
     Damaged(PartError),
     /// A cache's memory could not be allocated or given back.
@@ -233,7 +233,7 @@ pub enum Error {
     Signals(#[source] std::io::Error),
 }
 
-/// Versions in words, with runs of them shortened.
+/// Returns versions as text, with consecutive numbers shortened.
 fn versions_text(versions: &[Version]) -> String {
     let runs = versions.chunk_by(|one, next| one + 1 == *next);
     let runs = runs.map(|run| match run {
@@ -250,7 +250,7 @@ fn versions_text(versions: &[Version]) -> String {
     }
 }
 
-/// Writes what becomes of versions that were not durable when their engine ended as text.
+/// Returns a text about the versions that were not durable when their engine ended: `lost` ones, and those `kept` on the node.
 pub(crate) fn left_text(lost: &[Version], kept: &[Version]) -> String {
     let lost = (!lost.is_empty()).then(|| format!("{} lost", versions_text(lost)));
     let kept = (!kept.is_empty()).then(|| {
@@ -262,8 +262,8 @@ pub(crate) fn left_text(lost: &[Version], kept: &[Version]) -> String {
     format!("{parts}, as the engine ended before that was durable")
 }
 
-/// Writes the cause of the end as text. Says neither that versions stay nor that a call can be repeated, as both would
-/// be wrong.
+/// Returns the cause of the end as text, without the hints that versions stay or that a call can be repeated: both would be wrong
+/// here.
 fn end_text(cause: &Error) -> String {
     match cause {
         Error::Stalled {

@@ -1,16 +1,16 @@
-//! Measurements in sentences.
+//! Measurements as sentences.
 
 use crate::blocked::Cause;
 use crate::metrics::{Metrics, Waits};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Causes below this share of the blocked time have no sentence.
+/// Smallest share of the blocked time for which a cause gets a sentence.
 const SMALLEST: f64 = 0.01;
 
 impl Metrics {
-    /// Says for what calls blocked the application, what that waited for in turn, and which share of the run it was, the
-    /// largest cause first. Times of several threads add up.
+    /// Returns sentences about what blocked the application, the largest cause first: what calls waited for, what ended these
+    /// waits, and the share of the run. Times of several threads add up.
     #[must_use]
     pub fn explain(&self) -> Vec<String> {
         let blocked = self.blocked();
@@ -85,7 +85,7 @@ impl Metrics {
                 Some(version) => format!("version {version}"),
                 None => "all versions".to_owned(),
             };
-            // A `String` takes all that is written.
+            // Writing to a `String` cannot fail.
             let _ = write!(
                 text,
                 " The longest, {:.3?} for {version}, ended with version {transferred}.",

@@ -1,4 +1,4 @@
-//! Measurements for programs: as OpenMetrics text and as JSON.
+//! Measurements for programs, as OpenMetrics text and as JSON.
 
 use crate::blocked::{Calls, Cause};
 use crate::builder::UNLIMITED;
@@ -8,24 +8,24 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// The values of one name.
+/// The values of one metric name.
 struct Family {
     name: &'static str,
-    /// OpenMetrics' type of them.
+    /// The type of the family in OpenMetrics: "gauge", "counter" or "summary".
     kind: &'static str,
     samples: Vec<Sample>,
 }
 
-/// A value and the labels that tell it from others of its name.
+/// A value, and the labels that distinguish it from others of its family.
 struct Sample {
     labels: Vec<Label>,
-    /// The part of a summary that it is, "sum" or "count"; else empty.
+    /// The part of a summary, "sum" or "count"; otherwise empty.
     part: &'static str,
-    /// The value itself; infinite where there is no limit.
+    /// The value; infinite for a size without limit.
     value: f64,
 }
 
-/// A key and its value. Neither has quotes or commas in it.
+/// A key and its value, both without quotes or commas.
 type Label = (&'static str, &'static str);
 
 impl Sample {
@@ -103,20 +103,20 @@ impl Family {
 }
 
 impl Metrics {
-    /// Returns the measurements in the text format of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), for
-    /// a file or a socket that Prometheus and others read. Times are seconds.
+    /// Returns the measurements in the text format of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), for a
+    /// file or a socket that Prometheus or another collector reads. Times are in seconds.
     #[must_use]
     pub fn open_metrics(&self) -> String {
         let mut text = String::new();
         for family in self.families() {
-            // A `String` takes all that is written.
+            // Writing to a `String` cannot fail.
             let _ = family.format_open_metrics(&mut text);
         }
         text + "# EOF\n"
     }
 
-    /// Replaces a file by the text of [`open_metrics`](Self::open_metrics), in one step: readers such as the text collector of Prometheus's
-    /// node exporter see the old text or the new one. The engine never writes it by itself.
+    /// Replaces a file by the text of [`open_metrics`](Self::open_metrics), in one step: readers, such as the text collector of
+    /// Prometheus's node exporter, see the old text or the new one. The engine never writes this file by itself.
     ///
     /// # Errors
     /// The errors of [`replace_file`](tierflow_store::replace_file).
@@ -125,15 +125,16 @@ impl Metrics {
         tierflow_store::replace_file(path.as_ref(), text.as_bytes(), false)
     }
 
-    /// Returns the measurements as a JSON object. Its keys are the names of [`open_metrics`](Self::open_metrics) without `tierflow_`; each
-    /// has an array of objects with the labels and a `value`, or, of a summary, a `sum` and a `count`, too. A size without limit is `null`.
+    /// Returns the measurements as a JSON object. Keys are the names of [`open_metrics`](Self::open_metrics) without `tierflow_`.
+    /// Each key has an array of objects with the labels and a `value`. A summary also has objects with a `sum` or a `count`. A size
+    /// without limit is `null`.
     #[must_use]
     pub fn json(&self) -> String {
         let families: Vec<String> = self.families().iter().map(Family::json).collect();
         format!("{{{}}}", families.join(","))
     }
 
-    /// Returns all values, which both formats have.
+    /// Returns the values of both formats.
     fn families(&self) -> Vec<Family> {
         let calls = [
             ("checkpoint", self.checkpoint),
@@ -243,7 +244,7 @@ impl Metrics {
     }
 }
 
-/// The labels of waits, and one more.
+/// Returns the labels of waits, followed by `last`.
 fn wait_labels(waits: &Waits, last: Label) -> [Label; 4] {
     [
         ("cause", waits.cause.name()),

@@ -1,13 +1,13 @@
-//! When versions are written to the lowest tier.
+//! The time at which versions are written to the lowest tier.
 
-/// When versions are written to the lowest tier. A call that is blocked, or waits for all of them, is served whatever this says. Tiers that outlive the engine take
-/// each version at once with either.
+/// The time at which versions are written to the lowest tier. With both choices, the engine flushes for a call that is blocked or
+/// that waits for all versions. Also with both, tiers that outlive the engine get each version at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Flush {
-    /// As soon as a link is free for them: for histories that are to reach the lowest tier in any case.
+    /// Writes a version as soon as a link is free: for histories that will reach the lowest tier in any case.
     Eager,
-    /// As far as they do not belong higher: a history that fits the caches is never written down. Early, while checkpoints
-    /// are still to come, if what is held and what is hinted may not fit.
+    /// Writes versions that do not belong on a higher tier: a history that fits the caches is never written down. While checkpoints
+    /// are still to come, writes early if the held and the hinted versions together may not fit.
     #[default]
     Needed,
 }

@@ -1,9 +1,9 @@
-//! Hints: the application names the versions that it will restore, withdraws them, and lets prefetching begin.
+//! Hints: the application names the versions that it will restore, withdraws them, and starts prefetching.
 
 use crate::plan::Event;
 use crate::{Engine, Version};
 
-/// The order of the restores to come, as the application has hinted it, and the prefetching by it.
+/// The versions that the application will restore, in the order that it hinted. Also starts the prefetching.
 ///
 /// ```
 /// # use tierflow_engine::Engine;
@@ -22,11 +22,11 @@ pub struct Hints<'e> {
 }
 
 impl Engine {
-    /// Tells which versions will be restored, in this order, after those hinted before.
+    /// Appends `versions` to the hinted order of restores.
     ///
-    /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
-    /// ones cost time, never correctness. Without hints, the engine predicts the restores of an application that repeats an order, such as
-    /// a second pass or a stride.
+    /// Hints may come at any time, in parts, and may name versions that are not written yet. Hints are advice: wrong, missing and
+    /// late ones cost time, never correctness. Without hints, the engine predicts the restores of an application that repeats an
+    /// order, such as a second pass or a stride.
     pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
         if self.at_home().is_ok() {
             let versions: Vec<_> = versions.into_iter().collect();
@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// Returns the hints given so far, to put others before them, to withdraw some, or to let prefetching begin.
+    /// Returns the hints given so far, to add others before them, to withdraw some, or to start prefetching.
     #[must_use]
     pub fn hints(&self) -> Hints<'_> {
         Hints { engine: self }
@@ -42,8 +42,8 @@ impl Engine {
 }
 
 impl Hints<'_> {
-    /// Tells which versions will be restored before all that are hinted: an application that comes to store and restore some more on
-    /// its way hints them when they are near, as hinted versions keep room for themselves.
+    /// Inserts `versions` before all hinted versions. Hinted versions keep room for themselves. So an application that stores and
+    /// restores a few more versions on its way should hint them shortly before it needs them.
     pub fn prepend(self, versions: impl IntoIterator<Item = Version>) {
         if self.engine.at_home().is_ok() {
             let versions: Vec<_> = versions.into_iter().collect();
@@ -51,22 +51,22 @@ impl Hints<'_> {
         }
     }
 
-    /// Withdraws the hints of these versions: several users of one engine each name the versions that they hinted. Hints given after
-    /// this count.
+    /// Withdraws the hints of these versions. If an engine has several users, each withdraws only the versions that it hinted.
+    /// Later hints count.
     pub fn forget(self, versions: &[Version]) {
         if self.engine.at_home().is_ok() {
             self.engine.shared.forget_hints(Some(versions));
         }
     }
 
-    /// Withdraws all hints: the application will do something else. Hints given after this count.
+    /// Withdraws all hints, as the application will do something else. Later hints count.
     pub fn clear(self) {
         if self.engine.at_home().is_ok() {
             self.engine.shared.forget_hints(None);
         }
     }
 
-    /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
+    /// Starts prefetching. The first restore starts it, too: call this to start earlier.
     pub fn prefetch_start(self) {
         if self.engine.at_home().is_ok() {
             self.engine.shared.tell(Event::PrefetchStart);

@@ -1,4 +1,4 @@
-//! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
+//! Versions that outlive the engine: the tiers that keep them, and the copies that an engine finds there when it starts.
 
 mod agreement;
 mod copy_selection;
@@ -34,22 +34,22 @@ use tierflow_store::{
     Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
 
-/// The places in which versions are kept beyond the engine's life, as the application chose them.
+/// The storage that keeps versions beyond the engine's life, as the application chose it.
 #[derive(Debug, Clone)]
 pub(crate) struct HistoryOptions {
     /// A directory of this node.
     pub(crate) node_local: Option<PathBuf>,
-    /// The most bytes in that directory, if they are limited.
+    /// Largest number of bytes in that directory; `None` without a limit.
     pub(crate) limit: Option<u64>,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
     pub(crate) group: Option<Group>,
     pub(crate) retention: Option<Retention>,
-    /// True if versions become durable in the order of their numbers, if that was chosen.
+    /// True if versions become durable in the order of their numbers; `None` if the application did not choose.
     pub(crate) in_order: Option<bool>,
-    /// Keeps the versions of the node-local directory though the node is lost.
+    /// The redundancy that keeps the versions of the node-local directory if the node is lost.
     pub(crate) protection: Option<Arc<dyn Protection>>,
-    /// How long dropping the engine waits for what is under way.
+    /// Longest time for which dropping the engine waits for work under way, without progress.
     pub(crate) closing: Duration,
 }
 
@@ -69,21 +69,20 @@ impl Default for HistoryOptions {
 }
 
 impl EngineBuilder {
-    /// Sets how long the engine's end waits while no bytes get to a tier that outlives it, because storage hangs; a minute unless
-    /// you say otherwise. [Closing](crate::Engine::close) waits for all versions, dropping the engine only for the transfers that are
-    /// under way. Transfers that do not end in that time are left to themselves, with all that they use: memory, directories, and a
-    /// pool's share.
+    /// Sets how long the engine's end waits while no bytes reach a tier that outlives it, because storage hangs. The default is a
+    /// minute. [Closing](crate::Engine::close) waits for all versions, dropping the engine only for the transfers that are under
+    /// way. Transfers that do not end in that time are abandoned, with all that they use: memory, directories, and a pool's share.
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.history.closing = patience;
         self
     }
 
-    /// Chooses whether versions become durable in the order of their numbers, on each tier that outlives the engine: then, whenever the
-    /// application ends, no version is missing before the newest, and it can go on behind that one. Each is published once
-    /// those before it are that were on their way there, so small versions share fewer synchronisations, and vaults of
-    /// other kinds than directories take one at a time. Unless you say otherwise, so with
-    /// [`AfterRestore::Discard`](crate::AfterRestore::Discard), where the whole history is read back, and not else.
+    /// Chooses whether versions become durable in the order of their numbers, on each tier that outlives the engine. Then, whenever
+    /// the application ends, no version before the newest one is missing, and the application can continue from there. A version is
+    /// published only after the earlier versions that were on their way to the tier. Small versions therefore share fewer
+    /// synchronisations, and vaults other than directories take one version at a time. The default is yes with
+    /// [`AfterRestore::Discard`](crate::AfterRestore::Discard), where the whole history is read back, and otherwise no.
     #[must_use]
     pub fn durable_in_order(mut self, in_order: bool) -> Self {
         self.history.in_order = Some(in_order);
@@ -96,7 +95,7 @@ impl EngineBuilder {
 pub(crate) struct OpenHistory {
     pub(crate) node_local: Option<Arc<DurableTier>>,
     pub(crate) external: Option<Arc<DurableTier>>,
-    /// The directories that could not be opened, or not to write.
+    /// The directories that could not be opened, or could be opened only to read.
     pub(crate) damage: Vec<Damage>,
     /// Numbers that a group of another size used.
     pub(crate) taken: BTreeSet<Version>,
@@ -114,7 +113,7 @@ impl HistoryOptions {
         self.group.clone().unwrap_or_default()
     }
 
-    /// Checks that the choices go together.
+    /// Checks that the choices are consistent.
     pub(crate) fn check(&self) -> Result<()> {
         let group = self.group();
         let (rank, ranks) = (group.rank, group.ranks);
@@ -139,7 +138,7 @@ impl HistoryOptions {
         }
     }
 
-    /// Fails if versions cannot be stored as differences there, and says why.
+    /// Fails with the reason if versions cannot be stored as differences there.
     pub(crate) fn may_differ(&self) -> Result<()> {
         let external = self.external.as_ref();
         let why = if let Some(why) = external.and_then(External::holds_whole_ones) {
@@ -152,9 +151,10 @@ impl HistoryOptions {
         Err(BuildError::NoDifferences { why }.into())
     }
 
-    /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
+    /// Opens the chosen storage. If part of it cannot be used and another part can, leaves the first part out and names it in the
+    /// damage.
     ///
-    /// `builds`: whether versions may build upon others; `consumes`: whether they go once they are restored.
+    /// `builds` is true if versions may build upon others, `consumes` if they are discarded once they are restored.
     pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<OpenHistory> {
         let in_order = self.in_order.unwrap_or(consumes);
         let (group, order) = (self.group(), Order::default());
@@ -199,7 +199,7 @@ impl HistoryOptions {
         let protected = self.protect(local.as_ref(), external.as_deref())?;
         let lowest = match (&external, local.clone(), &protected) {
             (Some(vault), _, _) => Some((Arc::clone(vault), directory.clone())),
-            // Ranks on other nodes do not see this one's directory.
+            // Ranks on other nodes do not see this node's directory.
             (None, local @ Some(_), Some(protected)) => Some((Arc::clone(protected) as _, local)),
             (None, Some(local), None) => Some((Arc::clone(&local) as _, Some(local))),
             (None, None, _) => None,
@@ -271,7 +271,7 @@ impl HistoryOptions {
         };
         let selection = CopySelection::new(found);
         let mut selection = selection.or_else(|error| match &external {
-            // The versions on external storage are known again once that answers.
+            // The versions on external storage are known again once that storage answers.
             Some(_) if node_local.is_some() => {
                 damage.push(Damage {
                     tier: "external",
@@ -283,7 +283,7 @@ impl HistoryOptions {
                     external: None,
                     ..found
                 })?;
-                // A run elsewhere may have written some of these anew.
+                // A run elsewhere may have written some of these versions anew.
                 match last == LastWriter::Elsewhere && !here.is_empty() {
                     true => Err(error),
                     false => Ok(here),
@@ -303,7 +303,7 @@ impl HistoryOptions {
         let outdated = std::mem::take(&mut selection.outdated).into_iter();
         first.supersede(outdated.map(|(version, one)| (version, one.identity)));
         if let (Some(external), Some(agreed)) = (&external, &agreed) {
-            // They go once a version of this run is durable.
+            // The copies are removed once a version of this run is durable.
             let forgotten = agreed.to_remove.iter();
             forgotten.for_each(|(version, bytes)| external.found_unfit(*version, *bytes));
         }
@@ -323,13 +323,15 @@ impl HistoryOptions {
 }
 
 impl OpenHistory {
-    /// Returns the bytes that the node-local directory has to hold, in such multiples: of versions that lie nowhere else.
+    /// Returns the bytes that the node-local directory has to hold, in multiples of `alignment`: those of versions that no other
+    /// tier has.
     pub(crate) fn required(&self, alignment: u64) -> u64 {
         self.selection.required(alignment)
     }
 }
 
-/// Another engine is there, the call is to be mended, or the process may open no more files: nothing else helps.
+/// Returns true if opening in another way cannot help: another engine has the directory, an argument is wrong, or the process may open
+/// no more files.
 fn is_fatal(error: &StoreError) -> bool {
     match error {
         StoreError::Busy { .. } | StoreError::Argument(_) => true,
@@ -340,7 +342,7 @@ fn is_fatal(error: &StoreError) -> bool {
     }
 }
 
-/// Opens a directory to write, or to restore what is there if that is all that can be had.
+/// Opens a directory to write, or only to read if it cannot be written.
 fn open_to_write_or_read(
     tier: &'static str,
     path: &Path,
@@ -360,7 +362,7 @@ fn open_to_write_or_read(
     }
 }
 
-/// Tells the plan what lies on the tiers that outlive the engine.
+/// Tells the plan which versions are on the tiers that outlive the engine.
 pub(crate) fn adopt(
     shared: &EngineCore,
     opened: &OpenHistory,
@@ -392,9 +394,9 @@ pub(crate) fn adopt(
         .chain(selection.external.keys())
         .copied()
         .collect();
-    // Bases come before what builds upon them, wherever either lies.
+    // Bases come before the versions that build upon them, on whichever tier they are.
     for version in all {
-        // The lowest tier first: what lies there need not be flushed from above.
+        // The lowest tier first: the plan need not flush a version that is already there.
         for (found, tier) in [
             (selection.external.get(&version), far),
             (held.get(&version), near),
@@ -407,7 +409,7 @@ pub(crate) fn adopt(
         }
     }
     if let Some(durable) = &opened.node_local {
-        // The copies on external storage keep their numbers taken.
+        // The copies on external storage keep the numbers in use.
         for (version, bytes) in unfit {
             durable.found_unfit(version, bytes);
         }

@@ -1,6 +1,6 @@
 //! The kinds of tiers, and the rules that follow from their order.
 
-/// Workers per direction between memory and storage: with more the devices in use gain nothing.
+/// Workers per direction between memory and storage. More workers gain nothing with the devices in use.
 const STORAGE_WORKERS: usize = 4;
 
 /// Workers per direction between memories.
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name of the kind in reports.
+    /// Returns the name of the kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -30,14 +30,14 @@ impl Kind {
         }
     }
 
-    /// Whether what lies there outlives the engine.
+    /// Returns true if the tier's contents outlive the engine.
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::NodeLocal | Self::External)
     }
 }
 
-/// Transfers at a time into a tier from above, and out of it upwards. Storage profits from several requests at a time; a
-/// DMA engine does one after the other, and is to find the next when it is done with one.
+/// Returns how many transfers run at a time into a tier from above, and as many from it upwards. Storage is faster with several
+/// requests at a time. A DMA engine runs one transfer after the other, and should find the next one as soon as it has finished one.
 pub(crate) fn depth(kind: Kind) -> usize {
     match kind {
         Kind::Storage | Kind::NodeLocal | Kind::External => STORAGE_WORKERS,

@@ -1,4 +1,4 @@
-//! Measurements of an engine; the book's chapter *Seeing what the cache does* explains them.
+//! Measurements of an engine. The book's chapter *Seeing what the cache does* explains them.
 
 use crate::Version;
 use crate::blocked::{Calls, Cause, Times};
@@ -13,25 +13,24 @@ use tierflow_transfer::StraightStatistics;
 /// Metrics of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierMetrics {
-    /// "device", "host" or "file".
+    /// The kind of the tier: "device", "peers", "host", "file", "node-local" or "external".
     pub name: &'static str,
-    /// Bytes that the tier can hold; 2^60 if only the file system, or its owner, limits it.
+    /// Bytes that the tier can hold; 2^60 if only the file system, or the storage's owner, limits it.
     pub capacity: u64,
     /// Bytes of the capacity that may be used now: fewer if several engines share a pool.
     pub limit: u64,
     /// Bytes set aside now.
     pub used: u64,
-    /// Largest number of bytes that were ever set aside.
+    /// Largest number of bytes that were set aside at a time.
     pub peak: u64,
     /// Checkpoints written directly to this tier.
     pub checkpoints: u64,
     /// Restores served from this tier.
     pub restores: u64,
-    /// Versions that could not be read from this tier, or were damaged there. Other tiers served them if they had a
-    /// copy.
+    /// Versions that could not be read from this tier, or were damaged there. If other tiers had a copy, restores read that copy.
     pub damaged: u64,
-    /// Bytes that were read from scratch storage and have no checksum, as a device wrote them past the host's memory. 0 on
-    /// tiers that outlive the engine, and without [checksums](crate::Tier::checksums).
+    /// Bytes that were read from scratch storage and have no checksum, as a device wrote them directly to storage. 0 on tiers that
+    /// outlive the engine, and without [checksums](crate::Tier::checksums).
     pub unverified: u64,
     /// Copies given up.
     pub evictions: u64,
@@ -47,7 +46,7 @@ pub struct TierMetrics {
     pub evicted_for_limits: u64,
 }
 
-/// Waits of callers for one cause that transfers between the same two tiers ended, or that other calls ended.
+/// Waits of callers with the same cause that transfers between the same two tiers ended, or that other calls ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
     /// [`Cause::Room`], [`Cause::Arrival`] or [`Cause::Flushes`].
@@ -56,21 +55,21 @@ pub struct Waits {
     pub from: &'static str,
     /// The tier that the transfers wrote; empty if other calls ended the waits.
     pub to: &'static str,
-    /// Waits that ended so.
+    /// Number of these waits.
     pub count: u64,
-    /// The waits whose transfers were asked for before the calls: prefetches, for arrivals.
+    /// Number of waits whose transfers the plan asked for before the calls. For arrivals, these transfers are prefetches.
     pub ahead: u64,
-    /// Sum of their times: of the three that follow if transfers ended the waits.
+    /// Sum of the waits' times. If transfers ended the waits, this is the sum of `before`, `queued` and `moving`.
     pub total: Duration,
     /// Time before the plan asked for the transfers.
     pub before: Duration,
-    /// Time for which the transfers then waited for a worker, behind others.
+    /// Time for which the transfers then waited for a worker, behind other transfers.
     pub queued: Duration,
     /// Time for which the transfers then moved bytes.
     pub moving: Duration,
     /// The longest wait.
     pub longest: Duration,
-    /// The version of the longest wait's call; `None` if it waited for all.
+    /// The version of the call with the longest wait; `None` if the call waited for all versions.
     pub waiting: Option<Version>,
     /// The version whose transfer ended the longest wait; `None` if another call ended it.
     pub transferred: Option<Version>,
@@ -87,7 +86,7 @@ pub struct HopMetrics {
     pub transfers: u64,
     /// Bytes of these transfers.
     pub bytes: u64,
-    /// Time in which the hop was busy with them; bytes divided by it are the hop's throughput.
+    /// Time in which the hop was busy with these transfers. Bytes divided by this time are the hop's throughput.
     pub busy: Duration,
     /// Transfers given up because their version was consumed or discarded.
     pub cancelled: u64,
@@ -95,11 +94,11 @@ pub struct HopMetrics {
     pub failed: u64,
 }
 
-/// Results of [`EngineBuilder::compress`](crate::EngineBuilder::compress). If differences are compressed, these are
-/// counted instead of checkpoints.
+/// Results of [`EngineBuilder::compress`](crate::EngineBuilder::compress). If differences are compressed, the metrics count
+/// differences instead of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionMetrics {
-    /// True if compression is on; off if it does not raise the throughput to the tiers below.
+    /// True if compression is on. The engine turns it off if it does not raise the throughput to the tiers below.
     pub is_on: bool,
     /// Bytes of checkpoints that were compressed.
     pub compressed: u64,
@@ -107,9 +106,9 @@ pub struct CompressionMetrics {
     pub stored: u64,
     /// Bytes of checkpoints that were stored uncompressed.
     pub as_they_are: u64,
-    /// Bytes per second that compression takes; 0 before the first measurement.
+    /// Bytes per second that compression reads; 0 before the first measurement.
     pub stage_rate: u64,
-    /// Bytes per second that the tiers below take; 0 before the first measurement.
+    /// Bytes per second that the links to the tiers below carry; 0 before the first measurement.
     pub link_rate: u64,
     /// Number of times that compression was turned on or off.
     pub switches: u64,
@@ -136,12 +135,12 @@ pub struct Metrics {
     pub waits: Vec<Waits>,
     /// Number of versions by which prefetching was ahead of the restores.
     pub prefetch_distance: PrefetchDistance,
-    /// Versions that hints named, each as often as they did.
+    /// Versions that hints named, counted once per hint.
     pub hinted: u64,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
     pub pruned: u64,
-    /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks
-    /// [protect](crate::EngineBuilder::redundancy): as long as it does, nothing hangs.
+    /// A number that grows with the bytes that reach tiers that outlive the engine, and with the bytes that other ranks
+    /// [protect](crate::EngineBuilder::redundancy). While the number grows, nothing hangs.
     pub progress: u64,
     /// The message of the [`policy`](crate::EngineBuilder::policy)'s panic, if it panicked. The engine then stopped
     /// asking it and went on with [`Residency`](crate::plan::Residency).
@@ -150,9 +149,10 @@ pub struct Metrics {
     pub tiers: Vec<TierMetrics>,
     /// Hops, in the order of their first use.
     pub hops: Vec<HopMetrics>,
-    /// `None` if the engine does not compress.
+    /// Results of compression; `None` if the engine does not compress.
     pub compression: Option<CompressionMetrics>,
-    /// `None` if the engine does not look for a direct path between device memory and the scratch file.
+    /// Statistics of direct copies between device memory and the scratch file; `None` if the engine does not look for a direct
+    /// path.
     pub direct: Option<StraightStatistics>,
 }
 
@@ -161,21 +161,21 @@ pub struct Metrics {
 pub struct Reports {
     /// The device cache, if there is one.
     pub device: Option<DeviceReport>,
-    /// The host cache, if there is one: the bytes touched and pinned, and why not more.
+    /// The host cache, if there is one: the bytes touched and pinned, and the reason why not more.
     pub host: Option<HostReport>,
-    /// The versions that were [protected](crate::EngineBuilder::redundancy) and are lost nevertheless, as more nodes were lost than
-    /// the redundancy bears, and whose parts they were. [`Engine::damage`](crate::Engine::damage) has them, too.
+    /// The versions that were [protected](crate::EngineBuilder::redundancy) but are lost, as more nodes were lost than the
+    /// redundancy tolerates, and the ranks whose bytes are lost. [`Engine::damage`](crate::Engine::damage) reports them, too.
     pub losses: Vec<LostVersion>,
 }
 
 impl Metrics {
-    /// Returns the times for which calls were blocked by a cause.
+    /// Returns the times for which `cause` blocked calls.
     #[must_use]
     pub fn times(&self, cause: Cause) -> Times {
         self.causes[cause as usize]
     }
 
-    /// Returns the time for which all calls blocked the application, all threads added up.
+    /// Returns the time for which all calls blocked the application. Times of several threads add up.
     #[must_use]
     pub fn blocked(&self) -> Duration {
         let calls = [

@@ -1,4 +1,4 @@
-//! Notices that a job has to go: signals of the batch system, a cloud's notice, or any other.
+//! Notices that a job has to end: signals of the batch system, a cloud's notice, or any other.
 
 #[cfg(feature = "signals")]
 mod signals;
@@ -7,11 +7,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Notice of when a job has to go. Clones share the notice.
+/// A notice that the job has to end, with the deadline. Clones share the notice.
 ///
-/// Batch systems send a signal some time before they end a job: Slurm with `--signal=TERM@120`, clouds SIGTERM to the
-/// machine's services. `Notice::on_signals` (feature `signals`) receives them; a program that learns of it in another way calls
-/// [`Notice::give`]. The application looks between two steps, and [suspends](crate::Engine::suspend):
+/// Batch systems send a signal some time before they end a job: Slurm with `--signal=TERM@120`, clouds SIGTERM to the machine's
+/// services. `Notice::on_signals` (feature `signals`) receives the signal. A program that gets the notice in another way calls
+/// [`Notice::give`]. The application checks the notice between two steps, and [suspends](crate::Engine::suspend):
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,18 +41,18 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default)]
 pub struct Notice {
     deadline: Arc<OnceLock<Instant>>,
-    /// The thread that gives the notice. It ends with the last clone.
+    /// The thread that gives the notice. The thread ends when the last clone is dropped.
     _listener: Option<Arc<dyn Debug + Send + Sync>>,
 }
 
 impl Notice {
-    /// Returns a notice that was not given yet.
+    /// Returns a notice that is not given yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the deadline `grace` from now on, a century at most. Later calls do not move it.
+    /// Gives the notice: the deadline is `grace` from now on, at most a century. Later calls do not move the deadline.
     pub fn give(&self, grace: Duration) {
         let deadline = Instant::now() + grace.min(LONGEST);
         let _first_given_counts = self.deadline.set(deadline);
@@ -65,7 +65,7 @@ impl Notice {
     }
 }
 
-/// A longer grace than a job needs, within the range of every clock.
+/// Longest grace: longer than a job needs, and within the range of every clock.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A guard around the application's policy, whose panics end no thread of the engine.
+//! A guard around the application's policy: panics of the policy end no thread of the engine.
 
 use crate::plan::evict::{self, Candidates, Window};
 use crate::plan::{Policy, Residency, Standing, Usage};
@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 /// The message of a policy's first panic; empty before one.
 pub(crate) type PolicyPanic = Arc<OnceLock<String>>;
 
-/// Asks a policy until it panics, and [`Residency`] from then on. The plan is locked while a policy is asked, by any
-/// caller or worker.
+/// A policy that asks the application's policy until it panics, and [`Residency`] after that. Callers and workers ask with the plan
+/// locked.
 #[derive(Debug)]
 pub(crate) struct GuardedPolicy {
     policy: Box<dyn Policy>,
-    /// The policy's first answer, which the plan relies on.
+    /// The first answer of the policy, as the plan relies on an answer that does not change.
     follows_hints: bool,
-    /// As above.
+    /// As `follows_hints`.
     predicts: bool,
     name: &'static str,
     panicked: PolicyPanic,
@@ -67,7 +67,7 @@ impl Policy for GuardedPolicy {
     }
 }
 
-/// Chooses windows for a guarded policy until either panics; then [`evict::Score`] does.
+/// Chooses windows as the guarded policy does, until either panics. After that, [`evict::Score`] chooses.
 #[derive(Debug)]
 struct GuardedWindows {
     windows: Box<dyn evict::Policy + Send>,
@@ -87,7 +87,7 @@ impl evict::Policy for GuardedWindows {
     }
 }
 
-/// Returns the answer of `ask`; `None` after a panic, whose message it keeps.
+/// Returns the answer of `ask`. After a panic, keeps the message and returns `None`.
 fn caught<T>(panicked: &OnceLock<String>, ask: impl FnOnce() -> T) -> Option<T> {
     let payload = catch_unwind(AssertUnwindSafe(ask));
     payload

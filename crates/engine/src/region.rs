@@ -6,7 +6,7 @@ use std::ops::Range;
 use tierflow_device::Memory;
 use tierflow_store::container::{Element, Head, RegionInfo};
 
-/// Bytes to checkpoint. Several regions make one checkpoint, in their order.
+/// Bytes to checkpoint. The regions of a checkpoint are stored one after the other.
 ///
 /// ```
 /// # use tierflow_engine::{Element, Engine, Region, RegionMut};
@@ -23,7 +23,7 @@ use tierflow_store::container::{Element, Head, RegionInfo};
 /// ```
 #[derive(Debug, Clone)]
 pub enum Region<'a> {
-    /// A range of a device or host memory of [`tierflow_device`]; lent for the time of the call.
+    /// A range of a device or host memory of [`tierflow_device`], lent for the time of the call.
     Memory(&'a Memory, Range<usize>),
     /// Ordinary memory of this process.
     Bytes(&'a [u8]),
@@ -43,13 +43,13 @@ pub enum Region<'a> {
 /// Memory to restore to.
 #[derive(Debug)]
 pub enum RegionMut<'a> {
-    /// A range of a device or host memory of [`tierflow_device`]; lent for the time of the call.
+    /// A range of a device or host memory of [`tierflow_device`], lent for the time of the call.
     Memory(&'a Memory, Range<usize>),
     /// Ordinary memory of this process.
     Bytes(&'a mut [u8]),
 }
 
-/// Checks that the range lies in the memory, even if it is empty: a reversed range is a mistake of the caller.
+/// Checks that the range is within the memory, even if it is empty: a reversed range is the caller's mistake.
 fn lies_in(memory: &Memory, range: &Range<usize>, index: usize) -> Result<()> {
     if range.start <= range.end && range.end <= memory.len() {
         return Ok(());
@@ -61,10 +61,10 @@ fn lies_in(memory: &Memory, range: &Range<usize>, index: usize) -> Result<()> {
     })
 }
 
-/// Returns the bytes of all regions. Checks that each lies in its memory.
+/// Returns the number of bytes of all regions. Checks that each is within its memory.
 ///
 /// # Errors
-/// [`Error::Region`] for the first region that does not.
+/// [`Error::Region`] for the first region that is not.
 pub(crate) fn total(regions: &[Region<'_>]) -> Result<u64> {
     let mut total = 0_u64;
     for (index, region) in regions.iter().enumerate() {
@@ -90,15 +90,15 @@ pub(crate) fn total_mut<'r, 'a: 'r>(
     Ok(total)
 }
 
-/// The name of the only region of a checkpoint without names.
+/// Name of the only region of a checkpoint without named regions.
 pub(crate) const UNNAMED: &str = "checkpoint";
 
-/// Returns the layout of a checkpoint with a named region; `None` without one. Unnamed regions are called by their
-/// number, `region-0`.
+/// Returns the layout of a checkpoint with a named region; `None` without one. An unnamed region is called by its index, such as
+/// `region-0`.
 ///
 /// # Errors
-/// [`Error::NamedRegion`] for an impossible name or shape, for a name that two regions have, and for more regions than storage can
-/// keep of one version.
+/// [`Error::NamedRegion`] if a name or shape is impossible, if two regions have the same name, or if there are more regions than
+/// storage can keep of one version.
 pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<Vec<RegionInfo>>> {
     if !regions
         .iter()
@@ -157,10 +157,11 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
     }
 }
 
-/// Returns the regions that have bytes, in the order of their offsets in the checkpoint, which come with them.
+/// Returns the regions that have bytes, with their offsets in the checkpoint, in the order of the offsets.
 ///
 /// # Errors
-/// [`Error::NamedRegion`] for a name that `layout` does not have, or has with another length; [`Error::Region`].
+/// [`Error::NamedRegion`] if `layout` does not have a name, or has it with another length, or if a name is given twice;
+/// [`Error::Region`] if a region is not within its memory.
 pub(crate) fn by_name<'r>(
     version: Version,
     layout: &[RegionInfo],
@@ -201,14 +202,14 @@ pub(crate) fn by_name<'r>(
 }
 
 impl<'a> Region<'a> {
-    /// Gives the region a name of 1 to 1024 bytes, by which it can be restored alone and is found in files. Other
-    /// regions of the checkpoint are then separate, too.
+    /// Gives the region a name of 1 to 1024 bytes, by which it can be restored alone and is found in files. The other regions of
+    /// the checkpoint then stay separate regions, too.
     #[must_use]
     pub fn named(self, name: &'a str) -> Self {
         self.array(name, Element::Bytes, &[])
     }
 
-    /// Gives the region a name and a type: an array of up to 8 extents, slowest first, as it can be exported.
+    /// Gives the region a name and a type: an array of up to 8 extents, slowest first. Exports keep the type.
     #[must_use]
     pub fn array(self, name: &'a str, element: Element, shape: &'a [u64]) -> Self {
         let region = match self {
@@ -223,7 +224,7 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// The region without its name.
+    /// Returns the region without its name.
     pub(crate) fn plain(&self) -> &Self {
         match self {
             Self::Named { region, .. } => region,
@@ -231,7 +232,7 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -249,7 +250,7 @@ impl<'a> Region<'a> {
 }
 
 impl RegionMut<'_> {
-    /// Lends the same region on.
+    /// Borrows the same region again.
     pub(crate) fn reborrow(&mut self) -> RegionMut<'_> {
         match self {
             Self::Memory(memory, range) => RegionMut::Memory(memory, range.clone()),
@@ -257,7 +258,7 @@ impl RegionMut<'_> {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {

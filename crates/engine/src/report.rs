@@ -13,12 +13,12 @@ use tierflow_plan::timeline::{Timeline, What};
 use tierflow_sync::model::Ordering;
 
 impl Engine {
-    /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
-    /// directories of an earlier one continues from this version, as do all ranks of a group. Older versions may be
-    /// missing unless they became [durable in order](crate::EngineBuilder::durable_in_order).
+    /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the directories of an
+    /// earlier one continues from this version, as do all ranks of a group. Older versions may be missing, unless versions became
+    /// [durable in order](crate::EngineBuilder::durable_in_order).
     ///
-    /// If its restore fails with [`tierflow_store::Error::Damaged`], `latest(Some(version))` is the version before it,
-    /// and [`Engine::discard`] frees the number of the damaged one.
+    /// If restoring the version fails with [`tierflow_store::Error::Damaged`], `latest(Some(version))` is the previous version, and
+    /// [`Engine::discard`] frees the number of the damaged one.
     #[must_use]
     pub fn latest(&self, before: Option<Version>) -> Option<Version> {
         let core = self.shared.lock();
@@ -36,9 +36,9 @@ impl Engine {
         versions
     }
 
-    /// Returns true if `version`, and every version that it builds upon, lies on the lowest tier, whole, and others keep
-    /// [redundancy](crate::EngineBuilder::redundancy) of them if that is on the node: where it outlives the engine, it is
-    /// there to stay.
+    /// Returns true if all of `version`, and of every version that it builds upon, is on the lowest tier. If that tier is on the
+    /// node, other ranks must also keep [redundancy](crate::EngineBuilder::redundancy) of these versions, if redundancy was chosen.
+    /// If the tier outlives the engine, the version is then there to stay.
     #[must_use]
     pub fn is_durable(&self, version: Version) -> bool {
         let is_settled = self.shared.lock().plan().is_settled(version);
@@ -46,13 +46,13 @@ impl Engine {
         is_settled && chain.into_iter().all(|version| self.is_protected(version))
     }
 
-    /// Returns the time on the plan's clock, if a time line is kept.
+    /// Returns the present time on the plan's clock, if the engine keeps a time line.
     pub(crate) fn moment(&self) -> Option<u64> {
         let recording = self.shared.recorder.is_recording();
         recording.then(|| self.shared.now_ns())
     }
 
-    /// Records that the calling thread copied since `begun`.
+    /// Records in the time line that the calling thread has copied since `begun`.
     pub(crate) fn copied(
         &self,
         name: &'static str,
@@ -73,13 +73,13 @@ impl Engine {
     }
 
     /// Writes the time line of [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) to a file for
-    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`: a row for each calling thread, with its copies and
-    /// waits; one for each worker, with its flushes and prefetches, and arrows from each to the waits that it ended; one for each
-    /// tier's evictions. Without a time line
-    /// the file has no rows. In any case it has the counters of [`Metrics::open_metrics`]: `tierflow doctor` reads it.
+    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`. The file has a row for each calling thread, with its copies and
+    /// waits, a row for each worker, with its flushes and prefetches, and a row for each tier's evictions. Arrows lead from a
+    /// transfer to the waits that it ended. Without a time line there are no rows. The file always contains the counters of
+    /// [`Metrics::open_metrics`], which `tierflow doctor` reads.
     ///
     /// # Errors
-    /// The errors of the file.
+    /// An error of creating or writing the file.
     pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let timeline = self.shared.recorder.timeline();
         let mut timeline = timeline.unwrap_or_else(|| Timeline::new(0));
@@ -88,7 +88,8 @@ impl Engine {
         timeline.write(std::io::BufWriter::new(file))
     }
 
-    /// Reports the growth of the caches in memory, and the versions that were lost with nodes. Counting huge pages costs milliseconds.
+    /// Reports the growth of the caches in memory, and the versions that were lost with nodes. Takes milliseconds, to count huge
+    /// pages.
     #[must_use]
     pub fn reports(&self) -> Reports {
         let mut reports = Reports {
@@ -205,7 +206,8 @@ impl Engine {
         all
     }
 
-    /// Returns the damage that makes a version that the engine does not hold unreadable; `None` if no time is left to look for it.
+    /// Returns the damage that makes a version unreadable that the engine does not hold; `None` if there is none, or no time to
+    /// look for it.
     pub(crate) fn damage_of(
         &self,
         version: Version,

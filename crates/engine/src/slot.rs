@@ -1,4 +1,4 @@
-//! Checkpoints and restores without a copy: parts of the cache, lent.
+//! Checkpoints and restores in place: the engine lends parts of the cache.
 
 mod call;
 
@@ -71,7 +71,7 @@ impl<'a> ConsumeSlot<'a> {
         Ok(slot)
     }
 
-    /// Lends the version once, from the copies that the plan chooses.
+    /// Lends the version once, from the copies that the plan chooses now.
     fn lend_once(
         engine: &'a Engine,
         core: Option<PlanGuard<'_>>,
@@ -111,7 +111,7 @@ impl<'a> ConsumeSlot<'a> {
         }
         engine.copied("consume", version, size, granted);
         match loan {
-            // The read is reported when it is over.
+            // The thread reports the read to the plan when the read is over.
             Ok(None) => Err(deadline.passed()),
             Ok(Some(loan)) => Ok(Self {
                 loan: Some(loan),
@@ -126,7 +126,7 @@ impl<'a> ConsumeSlot<'a> {
     }
 }
 
-/// Checks that the fastest tier is memory to lend.
+/// Checks that the fastest tier is memory that can be lent.
 fn lending(engine: &Engine) -> Result<()> {
     match engine.shared.tiers.first().map(|tier| &tier.medium) {
         Some(Medium::Device(_) | Medium::Host(_)) => Ok(()),
@@ -134,7 +134,7 @@ fn lending(engine: &Engine) -> Result<()> {
     }
 }
 
-/// Returns the place of a version that lies in one piece on the fastest tier.
+/// Returns the place of a version that is in one piece on the fastest tier; `None` for other versions.
 fn cached(pieces: &[Piece]) -> Option<Place> {
     match pieces {
         [Piece { place, .. }] if place.tier == TierId::FASTEST => Some(*place),
@@ -210,7 +210,7 @@ pub struct ProduceSlot<'engine> {
 }
 
 impl ProduceSlot<'_> {
-    /// The version that the bytes will become.
+    /// Returns the version that the bytes will become.
     #[must_use]
     pub fn version(&self) -> Version {
         self.call.version
@@ -243,7 +243,7 @@ impl ProduceSlot<'_> {
         })
     }
 
-    /// The bytes, in place.
+    /// Returns the bytes, in place.
     ///
     /// # Errors
     /// [`Error::Device`] if only the device can write them.
@@ -271,8 +271,8 @@ impl ProduceSlot<'_> {
         self.loan.as_mut().ok_or(Error::NoMemoryTier)
     }
 
-    /// Makes the bytes the checkpoint. Copies nothing and takes microseconds for any size. All writes to the bytes must
-    /// be over; see [`ProduceSlot::commit_after`].
+    /// Makes the bytes the checkpoint. Copies nothing and takes microseconds for any size. All writes to the bytes must be over.
+    /// Use [`ProduceSlot::commit_after`] if a stream still writes.
     pub fn commit(mut self) {
         let engine = self.call.engine.clone();
         let clock = engine.shared.blocked.begin(CallKind::Produce);
@@ -298,8 +298,8 @@ impl ProduceSlot<'_> {
         Ok(())
     }
 
-    /// Gives the memory up as soon as the work given to `stream` so far, which may still write there, is over. Returns
-    /// at once: the next user of the memory waits for that work.
+    /// Gives the memory up as soon as the work given to `stream` so far is over, as that work may still write to the memory.
+    /// Returns at once: the next user of the memory waits for the work.
     ///
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The memory is given up nevertheless.
@@ -327,7 +327,7 @@ impl ProduceSlot<'_> {
 
 impl Drop for ProduceSlot<'_> {
     fn drop(&mut self) {
-        // A committed slot has no loan any more.
+        // A committed slot has no loan.
         if let Some(loan) = self.loan.take() {
             drop(loan);
             self.call.given_up();
@@ -346,7 +346,7 @@ impl Deref for ProduceSlot<'_> {
     }
 }
 
-/// The cached copy of a version, lent for reading: see [`Call::consume`]. Dropping it counts the version as consumed.
+/// The cached copy of a version, lent for reading: see [`Call::consume`]. Dropping the slot counts the version as consumed.
 ///
 /// ```compile_fail,E0596
 /// # use tierflow_engine::Engine;
@@ -375,7 +375,7 @@ pub struct ConsumeSlot<'engine> {
 }
 
 impl ConsumeSlot<'_> {
-    /// The version of the bytes.
+    /// Returns the version of the bytes.
     #[must_use]
     pub fn version(&self) -> Version {
         self.call.version
@@ -405,7 +405,7 @@ impl ConsumeSlot<'_> {
         }
     }
 
-    /// Returns true if the bytes are in the cache; false if the cache had no memory free and they are a copy.
+    /// Returns true if the bytes are in the cache, and false if they are a copy because the cache had no free memory.
     #[must_use]
     pub fn is_cached(&self) -> bool {
         self.is_cached

@@ -19,23 +19,24 @@ pub struct Suspension<'engine> {
 }
 
 impl Engine {
-    /// Makes the version `to` durable, or without one the newest that can be by `deadline`, when the job has to end.
-    /// Returns at once, with that version. [`Suspension::wait`] waits for it; then end the process. An ordinary restart continues elsewhere.
+    /// Makes the version `to` durable, or without `to` the newest version that can be durable by `deadline`, when the job has to
+    /// end. Returns that version at once. [`Suspension::wait`] waits for it; then end the process. An ordinary restart continues
+    /// elsewhere.
     ///
-    /// The version goes directly from its tier to the lowest one, and nothing else moves: the engine drops prefetches,
-    /// flushes under way or waiting, and copies of other versions. The choice depends on sizes, on transfers under way,
-    /// and on the throughput of flushes to the lowest tier so far, the most recent first, and to a tier that feeds it. Without any
-    /// flush yet, the choice is the newest version, and no time is predicted. Others who share the storage may change the throughput:
-    /// choose a deadline some time before the last moment.
+    /// The version goes directly from its tier to the lowest one, and nothing else moves: the engine drops prefetches, flushes
+    /// under way or waiting, and copies of other versions. The choice depends on sizes, on transfers under way, and on the
+    /// throughput of past flushes to the lowest tier and to a tier that feeds it, where the most recent ones count most. Before the
+    /// first flush, the choice is the newest version, and no time is predicted. Other users of the storage may change the
+    /// throughput: choose a deadline some time before the last moment.
     ///
     /// If versions are [durable in order](crate::EngineBuilder::durable_in_order), or are stored as differences, all
     /// versions before the chosen one become durable, too. Each rank of a group chooses for itself: agree on the least
     /// of their versions, and suspend to that on all, even if it cannot be durable in time.
     ///
-    /// If the deadline is past, the newest version that is durable is chosen.
+    /// If the deadline is past, the choice is the newest durable version.
     ///
-    /// If the job need not end after all, go on: once the version is durable, the next checkpoint, restore or wait
-    /// resumes all that was dropped. [`Engine::close`] waits for the chosen version, and for nothing that was dropped.
+    /// If the job need not end after all, continue: once the version is durable, the next checkpoint, restore or wait resumes all
+    /// that was dropped. [`Engine::close`] waits only for the chosen version.
     ///
     /// # Errors
     /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::Unknown`] and [`Error::Discarded`] for `to`;
@@ -81,11 +82,11 @@ impl Engine {
         })
     }
 
-    /// Returns the time that `version` needs to become durable if the job is [suspended](Engine::suspend) for it now;
-    /// zero if it is durable. `None` before a flush to the lowest tier has shown its throughput.
+    /// Returns the time that `version` needs to become durable if the job is [suspended](Engine::suspend) for it now. Returns zero
+    /// if the version is durable, and `None` before a flush to the lowest tier has shown its throughput.
     ///
     /// # Errors
-    /// [`Error::NothingLasts`], [`Error::Unknown`], [`Error::Discarded`].
+    /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::Unknown`] and [`Error::Discarded`] for `version`.
     pub fn time_to_durable(&self, version: Version) -> Result<Option<Duration>> {
         self.outlasts("time_to_durable")?;
         self.restore_size(version)?;
@@ -101,26 +102,28 @@ impl Engine {
 }
 
 impl Suspension<'_> {
-    /// The version that is or will be durable; `None` if none can be in time. Another run continues from it.
+    /// Returns the version that is or will be durable, and from which another run continues. `None` if no version can be durable in
+    /// time.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// The newest version held. If it is newer than [`version`](Self::version), it would be late, and is lost.
+    /// Returns the newest version held. If it is newer than [`version`](Self::version), it cannot be durable in time, and is lost.
     #[must_use]
     pub fn newest(&self) -> Option<Version> {
         self.newest
     }
 
-    /// Predicted time from the call to the version's durability; zero if it is durable already. `None` if no version
-    /// can be durable, or no throughput is known.
+    /// Returns the predicted time from the call to the version's durability; zero if the version is durable already. `None` if no
+    /// version can be durable, or if no throughput is known.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
         self.expected
     }
 
-    /// Waits until the version is durable, at most until the deadline. Returns true if it is; false if there is none.
+    /// Waits until the version is durable, at most until the deadline. Returns true if the version is durable, and false if it is
+    /// not or if there is none.
     ///
     /// # Errors
     /// [`Error::Stalled`] if the version cannot reach the lowest tier; [`Error::Discarded`] if it was discarded
@@ -133,7 +136,7 @@ impl Suspension<'_> {
     /// As [`Suspension::wait`]; also stops waiting when `interrupt` returns true. Calls it every 50 ms.
     ///
     /// # Errors
-    /// As [`Suspension::wait`]; [`Error::Interrupted`].
+    /// As [`Suspension::wait`]; [`Error::Interrupted`] if `interrupt` returned true.
     pub fn wait_unless(self, interrupt: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let deadline = Deadline::by(self.deadline).unless(Some(Interrupt(interrupt)));
         self.wait_until(deadline)
@@ -146,7 +149,7 @@ impl Suspension<'_> {
         let clock = self.engine.shared.blocked.begin(CallKind::Wait);
         let waited = match self.engine.shared.await_suspended(asked, deadline) {
             Some(Answer::Done(Err(refusal))) => match self.engine.is_durable(version) {
-                // Another suspension replaced this one when the version was durable.
+                // Another suspension replaced this one after the version became durable.
                 true if matches!(refusal, Refusal::Stalled { .. }) => Ok(true),
                 _ => Err(self.engine.refused(version, 0, refusal)),
             },

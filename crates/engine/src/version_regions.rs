@@ -6,8 +6,8 @@ use crate::{Engine, Result, Version};
 use tierflow_store::container::{Element, RegionInfo};
 
 impl Engine {
-    /// Returns the regions of `version`, in their order, with their offsets in the checkpoint. A version without names
-    /// is one region of bytes, `checkpoint`.
+    /// Returns the regions of `version`, in their order, with their offsets in the checkpoint. A version without named regions is
+    /// one region of bytes, called `checkpoint`.
     ///
     /// # Errors
     /// As [`Engine::restore_size`].

@@ -1,4 +1,4 @@
-//! Builds an engine from its options: tiers, plan, workers.
+//! Builds an engine from its options: the tiers, the plan and the workers.
 
 use super::machine::usable_memory;
 use super::{EngineBuilder, UNLIMITED};
@@ -20,24 +20,24 @@ use tierflow_sync::model::{Mutex, unbounded};
 use tierflow_tier_alloc::{DeviceArena, HostArena, HostPool};
 use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 
-/// Copies start at multiples of this, in bytes, as direct I/O requires.
+/// Alignment of copies in a tier, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
 
-/// Bytes of the device cache that are usable before other memory begins to grow.
+/// Bytes of the device cache that become usable before other memory starts to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
 impl EngineBuilder {
-    /// Builds the engine. Takes milliseconds for any sizes, as memory is mapped, touched and pinned in the background,
-    /// unless an option of growth does it at once.
+    /// Builds the engine. Takes milliseconds for any sizes, as memory is mapped, touched and pinned in the background, unless a
+    /// growth option does that at once.
     ///
     /// If part of the durable storage cannot be used and another part can, the engine leaves the first part out or only
     /// reads it: see [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::Build`] if the options, or files on the storage, have to be changed first; [`Error::Memory`] if address
-    /// space is short; [`Error::Pool`] if a pool cannot be used; [`Error::Storage`] if a directory refuses files,
-    /// another process writes there, or, with [`tierflow_store::Error::Absent`], ranks of the group are absent;
-    /// [`Error::Device`] if streams cannot be made.
+    /// [`Error::Build`] if the options, or files on the storage, have to be changed first; [`Error::Memory`] if address space is
+    /// short; [`Error::Pool`] if a pool cannot be used; [`Error::Storage`] if a directory refuses files, if another process writes
+    /// there, or, with [`tierflow_store::Error::Absent`], if ranks of the group are absent; [`Error::Device`] if streams cannot be
+    /// made.
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
         let pool = self.join_pool()?;
@@ -50,17 +50,17 @@ impl EngineBuilder {
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
         let opened = self.history.open(self.differs(), consumes)?;
         if opened.node_local.is_none() && self.history.node_local.take().is_some() {
-            // The directory is left out, and named in the engine's damage.
+            // The directory is left out. The engine's damage names it.
             kinds = self.kinds();
         }
-        // At least a block, for versions that are larger go past the tier.
+        // The limit is at least one block. Larger versions bypass the tier.
         let room = opened
             .node_local
             .as_ref()
             .and_then(|durable| durable.room(u64::MAX));
         let limit = room.map_or(self.node_local_limit, |room| room.max(ALIGNMENT));
         self.node_local_limit = limit.max(opened.required(ALIGNMENT));
-        // Streams come before memory: while the arenas grow, the driver is slow to make anything.
+        // Streams are made before memory: while the arenas grow, the driver makes everything slowly.
         let context = TierContext::with_stream(&self.device)?;
         let (mut links, workers) = workers(&self.device, &kinds)?;
         let mut commits = Vec::new();
@@ -72,7 +72,8 @@ impl EngineBuilder {
             let (medium, limit) = self.make(kind, &opened)?;
             let capacity = medium.capacity().unwrap_or(limit);
             let tier = TierState { kind, medium };
-            // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
+            // A save may wait for another save, which would then find no worker. So saves that wait for their turn have their own
+            // worker.
             let takes_many = tier.medium.durable().is_some_and(DurableTier::takes_many);
             if takes_many {
                 let (sender, receiver) = commit_queue();
@@ -225,7 +226,7 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// Returns the direct path between device memory and storage, past the host; `None` if there is none.
+    /// Returns the direct path between device memory and storage that bypasses the host, or `None` if there is none.
     fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Straight>>> {
         if self.device_cache.bytes == 0 {
             return Ok(None);
@@ -247,7 +248,7 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// Joins the pool, if there is one, and makes the host cache one that can shrink.
+    /// Joins the pool, if there is one, and lets the host cache shrink and grow in slabs.
     fn join_pool(&mut self) -> Result<Option<Pool>> {
         let Some(pool) = self.host_cache.pool.clone() else {
             return Ok(None);
@@ -283,7 +284,7 @@ impl EngineBuilder {
             .collect()
     }
 
-    /// Makes a tier's medium. Also returns the largest number of bytes there, for media without a size of their own.
+    /// Makes a tier's medium. Also returns the largest number of bytes there, for media that have no size.
     fn make(&self, kind: Kind, opened: &OpenHistory) -> Result<(Medium, u64)> {
         let medium = match kind {
             Kind::Device => {
@@ -292,7 +293,7 @@ impl EngineBuilder {
                     self.device_cache.bytes,
                     self.device_cache.growth.clone(),
                 )?;
-                // The first checkpoint goes here: no other memory may grow before this part.
+                // The first checkpoint goes here, so no other memory may grow before this part.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 Medium::Device(arena)
             }
@@ -328,28 +329,28 @@ const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
 
-/// Returns the bytes of one transfer between a tier of memory and those above: so many that the link is busy with the next one for
-/// longer than a worker and the plan need, and so few that those under way both ways have a quarter of the smallest at most.
+/// Returns the bytes of one transfer between a memory tier and the tiers above. A part must be large enough that the link stays
+/// busy for longer than a worker and the plan need between two parts. All parts under way, in both directions, take at most a
+/// quarter of the smallest tier.
 fn part_bytes(above: &[TierConfig], capacity: u64) -> u64 {
     let capacities = above.iter().map(|tier| tier.capacity);
     let smallest = capacities.fold(capacity, u64::min);
     (smallest / 16).min(PART_BYTES)
 }
 
-/// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
+/// Makes workers for each link into and out of a tier: as many as the plan may run transfers on the link.
 fn workers(device: &Device, kinds: &[Kind]) -> Result<(LinkQueues, Vec<LinkWorkers>)> {
     let mut links = LinkQueues::default();
     let mut workers = Vec::new();
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
-    // The first tier has no tier above, but callers have requests of storage there, too.
+    // The first tier has no tier above, but callers copy to and from storage there, too.
     let is_way = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
     for (tier, &kind) in kinds.iter().enumerate().filter(is_way) {
         for direction in [Direction::Down, Direction::Up] {
-            // Copies between memories run one after the other on one stream, each at the link's full rate. On two
-            // streams they would share the link and end together, and the link would idle until both workers have
-            // noticed.
+            // Copies between memories run one after the other on one stream, each at the link's full rate. On two streams they
+            // would share the link and end together. The link would then idle until both workers have noticed that.
             let shares_stream = reaches_device && !matches!(kind, Kind::Storage) && !kind.lasts();
             let shared = match shares_stream {
                 true => Some(Arc::new(device.stream()?)),

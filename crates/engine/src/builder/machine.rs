@@ -1,12 +1,13 @@
-//! The memory that this process may use.
+//! The memory and swap that this process may use.
 
 use std::path::{Path, PathBuf};
 
-/// Returns the bytes of memory and swap that this process may use: those of the machine, or fewer by a limit of its control group.
+/// Returns the bytes of memory and swap that this process may use: those of the machine, or the limit of its control group if that
+/// is lower.
 pub(super) fn usable_memory() -> u64 {
     let system = rustix::system::sysinfo();
     let unit = u64::from(system.mem_unit);
-    // The fields have the size of a word of the machine.
+    // The fields have the machine's word size.
     let memory = (system.totalram as u64).saturating_mul(unit);
     let swap = (system.totalswap as u64).saturating_mul(unit);
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -14,8 +15,8 @@ pub(super) fn usable_memory() -> u64 {
     limit.unwrap_or(u64::MAX).min(memory.saturating_add(swap))
 }
 
-/// Returns the lowest limit of memory and swap of the control groups that `/proc/self/cgroup` names, and of those above them. `root` is
-/// where the groups are mounted. Version 1 limits both together, version 2 each alone.
+/// Returns the lowest limit of memory and swap of the control groups that `/proc/self/cgroup` names and of their parents. `root` is
+/// the mount point of the groups. Version 1 limits memory and swap together, version 2 each separately.
 fn group_limit(groups: &str, root: &Path, swap: u64) -> Option<u64> {
     let number = |path: PathBuf| {
         std::fs::read_to_string(path)

@@ -13,7 +13,7 @@ use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 use tierflow_transfer::volume::{Volume, VolumeError};
 
-/// Bytes of the host cache that are pinned before the first flush goes there, and ahead of the farthest copy or loan later.
+/// Bytes of the host cache that are pinned before the first flush, and later ahead of the farthest copy or loan.
 const LEAD: usize = 1 << 30;
 
 /// A tier of a future engine, for [`EngineBuilder::tier`].
@@ -60,66 +60,66 @@ impl AnyTier {
 }
 
 impl Tier {
-    /// A cache of `bytes` of device memory; 0 for no such tier.
+    /// Returns a cache of `bytes` bytes of device memory; 0 for no such tier.
     #[must_use]
     pub fn device(bytes: usize) -> MemoryCache<DeviceOptions> {
         MemoryCache::new(bytes, DeviceOptions::default())
     }
 
-    /// A cache of `bytes` of host memory; 0 for no such tier, or with a [pool](MemoryCache::pool) for all of the pool.
+    /// Returns a cache of `bytes` bytes of host memory. 0 means no such tier, or with a [pool](MemoryCache::pool) all of the pool.
     #[must_use]
     pub fn host(bytes: usize) -> MemoryCache<HostOptions> {
         let growth = HostOptions::default().pace(Pace::AsNeeded { lead: LEAD });
         MemoryCache::new(bytes, growth)
     }
 
-    /// A scratch file in a directory. The file has no name and ends with the engine.
+    /// Returns a scratch file in a directory. The file has no name and ends with the engine.
     #[must_use]
     pub fn scratch(directory: impl Into<PathBuf>) -> Self {
         Self::on_blocks(Blocks::Directory(directory.into()))
     }
 
-    /// A scratch file in each of these directories, on separate file systems. Each block goes to the file system that
-    /// is predicted to write it first, by [VeloC's adaptive placement](tierflow_transfer::volume::Volume). A directory that
-    /// fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes some 100
-    /// MiB to each.
+    /// Returns one tier of scratch files, a file in each of these directories, which are on separate file systems. Each block goes
+    /// to the file system that is predicted to write it first, by [VeloC's adaptive placement](tierflow_transfer::volume::Volume).
+    /// A directory that fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes about
+    /// 100 MiB to each.
     #[must_use]
     pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> Self {
         let directories = directories.into_iter().map(Into::into);
         Self::on_blocks(Blocks::Directories(directories.collect()))
     }
 
-    /// Storage of your own that ends with the engine, instead of a scratch file. Its
-    /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
+    /// Returns a tier on the application's storage instead of a scratch file. The contents end with the engine. The
+    /// [alignment](tierflow_store::Storage::alignment) must be a power of two of at most 4096 bytes.
     #[must_use]
     pub fn storage(storage: Arc<dyn Storage>) -> Self {
         Self::on_blocks(Blocks::Storage(storage))
     }
 
-    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on the
-    /// directory finds them. One process at a time writes there for each rank.
+    /// Returns a directory of this node, made if missing, in which versions outlive the process: the next engine on the directory
+    /// finds them. For each rank, at most one process at a time writes there.
     #[must_use]
     pub fn node_local(directory: impl Into<PathBuf>) -> Self {
         Self(AnyTier::NodeLocal(directory.into(), UNLIMITED))
     }
 
-    /// A directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
+    /// Returns a directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
     #[must_use]
     pub fn external(directory: impl Into<PathBuf>) -> Self {
         Self(AnyTier::External(External::Named(directory.into())))
     }
 
-    /// External storage of another kind, which keeps the pieces of the engine's own rank.
+    /// Returns external storage of the application's kind, which keeps the pieces of the engine's rank.
     #[must_use]
     pub fn vault(vault: Arc<dyn Vault>) -> Self {
         Self(AnyTier::External(External::Vault(vault)))
     }
 
-    /// Sets the largest number of bytes on scratch storage or in the node's directory; by default, or with `None`, all that
-    /// the file system has. No other tier has a limit: [`EngineBuilder::build`] refuses it.
+    /// Sets the largest number of bytes on scratch storage or in the node's directory. By default, or with `None`, the file system
+    /// sets the limit. For other tiers, [`EngineBuilder::build`] refuses a limit.
     ///
-    /// In the node's directory, versions that are also on external storage are removed for newer ones; without external
-    /// storage none is. Versions found only there when the engine is built are kept even beyond the limit.
+    /// In the node's directory, versions that are also on external storage are removed for newer ones. Without external storage no
+    /// version is removed. Versions that only this directory has when the engine is built are kept even beyond the limit.
     #[must_use]
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
         let bytes = bytes.into().unwrap_or(UNLIMITED).min(UNLIMITED);
@@ -132,11 +132,11 @@ impl Tier {
         self
     }
 
-    /// Turns checksums of scratch storage on or off; by default on. With them, the engine keeps a checksum of each 64 KiB
-    /// written there, in 8 bytes of memory, and compares the bytes that it reads. If a copy does not match, it reads the copy
-    /// on the next tier; without one, restoring fails with [`Error::Damaged`]. Copies past host memory
-    /// (`EngineBuilder::direct_io`) are not compared. Tiers that outlive the engine always have checksums, and those in memory
-    /// none: [`EngineBuilder::build`] refuses the option there.
+    /// Turns checksums of scratch storage on or off. The default is on. Then the engine keeps a checksum of each 64 KiB that it
+    /// writes, in 8 bytes of memory, and checks the bytes that it reads. If a copy does not match, the engine reads the copy on the
+    /// next tier. If there is none, restoring fails with [`Error::Damaged`]. Copies that bypass host memory
+    /// (`EngineBuilder::direct_io`) are not checked. [`EngineBuilder::build`] refuses the option for other tiers: tiers that
+    /// outlive the engine always have checksums, and tiers in memory have none.
     #[must_use]
     pub fn checksums(mut self, are_kept: bool) -> Self {
         match &mut self.0 {
@@ -156,7 +156,7 @@ impl Tier {
 }
 
 impl EngineBuilder {
-    /// Gives the engine a tier. Replaces an earlier one of that kind.
+    /// Adds a tier. Replaces an earlier tier of the same kind.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<Tier>) -> Self {
         let tier = tier.into().0;
@@ -178,7 +178,7 @@ impl EngineBuilder {
     }
 }
 
-/// A cache in memory as a tier, of the [device](Tier::device) or of the [host](Tier::host), with options for how it grows.
+/// A cache in the memory of the [device](Tier::device) or the [host](Tier::host), as a tier. The options tell how it grows.
 #[derive(Debug, Clone)]
 pub struct MemoryCache<O> {
     pub(super) bytes: usize,
@@ -200,8 +200,8 @@ impl<O> MemoryCache<O> {
     /// Sets the growth: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), a
     /// [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more options.
     ///
-    /// With any growth, no version is evicted from a device cache that is not mapped and filled yet (HiPC'22 §II, constraint
-    /// 1), unless [`evict_while_growing`](MemoryCache::evict_while_growing) is set.
+    /// With any growth, a device cache evicts no version before all of it is mapped and filled (HiPC'22 §II, constraint 1), unless
+    /// [`evict_while_growing`](MemoryCache::evict_while_growing) is set.
     ///
     /// Without a GPU, a host cache with [`Pace::AsNeeded`] grows by [`Pace::Doubling`], at most as far ahead.
     #[must_use]
@@ -212,10 +212,9 @@ impl<O> MemoryCache<O> {
 }
 
 impl MemoryCache<DeviceOptions> {
-    /// Sets whether checkpoints may be evicted from the cache while it is still being mapped; by default not (HiPC'22
-    /// §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them rather than
-    /// evict another one. If set, the cache is as large as the part that is mapped at the moment, and no caller waits
-    /// for the driver.
+    /// Sets whether checkpoints may be evicted from the cache while it is still being mapped. The default is no (HiPC'22 §II,
+    /// constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them instead of evicting another
+    /// one. If set, the cache is as large as its mapped part, and no caller waits for the driver.
     #[must_use]
     pub fn evict_while_growing(mut self, may: bool) -> Self {
         self.evict_while_growing = may;
@@ -230,10 +229,9 @@ impl From<MemoryCache<DeviceOptions>> for Tier {
 }
 
 impl MemoryCache<HostOptions> {
-    /// Shares a pool of host memory with other engines, of this process or of others on this machine. The cache is the
-    /// part of the pool that this engine may use, at most its bytes, or all of the pool if these are 0. Each engine has
-    /// an equal part on demand. It borrows the idle memory of the others, and gives it back, emptied, when they need
-    /// it.
+    /// Shares a pool of host memory with other engines, of this process or of other processes on this machine. The cache is the
+    /// part of the pool that this engine may use: at most its bytes, or all of the pool if these are 0. Each engine gets an equal
+    /// part on demand. An engine borrows the idle memory of the others. When they need it, the engine empties it and gives it back.
     ///
     /// The cache needs a tier below to flush to, and memory that can be given back in parts:
     /// [`HostGrowth::Pieces`](tierflow_tier_alloc::HostGrowth::Pieces), the default.
@@ -243,9 +241,9 @@ impl MemoryCache<HostOptions> {
         self
     }
 
-    /// Returns the growth on this device. Without a driver, nothing is pinned, and as much memory as was used is touched ahead of
-    /// its use, so that small checkpoints take little. A copy into memory that is not touched yet does not wait: it has the page
-    /// faults itself.
+    /// Returns the growth for this device. Without a driver nothing is pinned. Then memory is touched ahead of its use, as much as
+    /// was used before, so that small checkpoints take little memory. A copy into untouched memory does not wait for the touching:
+    /// the copy itself causes the page faults.
     pub(super) fn growth_on(&self, device: &Device) -> HostOptions {
         let growth = self.growth.clone();
         match (device.info().kind, growth.pace) {
@@ -271,7 +269,7 @@ pub(crate) struct ScratchTier {
     is_verified: bool,
 }
 
-/// The place of blocks.
+/// The directories or the storage that hold the blocks.
 #[derive(Debug, Clone)]
 pub(super) enum Blocks {
     Directory(PathBuf),
@@ -280,7 +278,7 @@ pub(super) enum Blocks {
 }
 
 impl ScratchTier {
-    /// Opens the storage. Returns it with its largest number of bytes.
+    /// Opens the storage. Also returns the largest number of bytes there.
     pub(super) fn open(&self) -> Result<(Arc<dyn Storage>, u64)> {
         let (storage, limit) = self.open_blocks()?;
         match self.is_verified {
@@ -305,7 +303,7 @@ impl ScratchTier {
     }
 }
 
-/// Guards the application's storage. Refuses an alignment that is no power of two up to [`ALIGNMENT`].
+/// Wraps the application's storage in a guard. Refuses an alignment that is not a power of two up to [`ALIGNMENT`].
 fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
     let storage = Guarded::new(Arc::clone(storage));
     let alignment = storage.alignment();

@@ -6,7 +6,8 @@ use crate::run::{Answer, Grant, PlanGuard};
 use crate::{Engine, Error, Result, Version};
 
 impl Engine {
-    /// Asks the plan, just now, at `at_ns`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
+    /// Asks the plan about `size` bytes of a version, where `at_ns` is the present time. Returns the place to copy to or from, or
+    /// `None` if there is nothing to copy.
     pub(crate) fn ask(
         &self,
         at_ns: u64,
@@ -19,7 +20,7 @@ impl Engine {
         self.ask_at_home(None, at_ns, version, size, deadline, event)
     }
 
-    /// As [`ask`](Self::ask), for callers that have checked the process already, and may have the plan's lock.
+    /// As [`ask`](Self::ask), for callers that have already checked the process, and may hold the plan's lock.
     pub(crate) fn ask_at_home(
         &self,
         core: Option<PlanGuard<'_>>,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Call<'_> {
-    /// Writes a checkpoint to storage, and reports the end to the plan. Returns `None` at the deadline: the write then goes on in
-    /// its thread, which reports at its end that the version was not taken in.
+    /// Writes a checkpoint to storage, and reports the end to the plan. Returns `None` at the deadline. The write then goes on in
+    /// its thread, and the thread reports at the end that the version was not accepted.
     pub(super) fn write_until(
         self,
         deadline: Instant,
@@ -46,15 +46,15 @@ impl Call<'_> {
             let too_late = move |shared: &EngineCore| too_late(shared, false, false);
             work_until(shared, deadline, work, too_late)
         });
-        // At the deadline, the report follows when it is over.
+        // At the deadline, the thread reports when the write is over.
         if !matches!(written, Ok(None)) {
             report(shared, written.is_ok(), true);
         }
         written
     }
 
-    /// Reads a version of `size` bytes from storage, and reports it. `None` at the deadline: it is reported as not read once it is
-    /// over.
+    /// Reads a version of `size` bytes from storage, and reports the end to the plan. Returns `None` at the deadline. The read is
+    /// then reported as failed once it is over.
     pub(super) fn read_until(
         self,
         deadline: Instant,
@@ -86,8 +86,8 @@ impl Call<'_> {
 }
 
 impl Engine {
-    /// Does `work`, which looks for something on storage, no longer than until the deadline. Without durable tiers there is nothing
-    /// that could hang.
+    /// Runs `work`, which looks for something on storage, until the deadline at most. Without durable tiers, `work` cannot hang and
+    /// runs without a deadline.
     pub(crate) fn look_until<T: Send + 'static>(
         &self,
         deadline: Deadline<'_>,
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// Makes the versions that a group found on the lowest tier visible to readers of all ranks' pieces.
+    /// Lists the versions that a group found on the lowest tier, so that readers of all ranks' pieces see them.
     pub(super) fn list_found(&self, deadline: Deadline<'_>) -> Result<()> {
         let lowest = self.shared.tiers.last();
         let durable = lowest.and_then(|tier| tier.medium.durable());
@@ -112,7 +112,7 @@ impl Engine {
             return Ok(());
         };
         if deadline.is_now() {
-            // A list makes nothing durable that is not.
+            // Listing changes nothing about which versions are durable.
             return Ok(());
         }
         let first = Arc::clone(durable.first());
@@ -122,8 +122,8 @@ impl Engine {
         })
     }
 
-    /// Reads a version of `size` bytes from storage, or the `wanted` bytes of it. Returns each run of bytes with its offset. `None` at the
-    /// deadline: it is reported as not read once it is over.
+    /// Reads a version of `size` bytes, or its `wanted` bytes, from storage. Returns each run of bytes with its offset, or `None`
+    /// at the deadline. The read is then reported as failed once it is over.
     pub(crate) fn fetch_until(
         &self,
         deadline: Instant,

@@ -5,11 +5,11 @@ use crate::Version;
 use thiserror::Error;
 
 /// The options or the storage that must be changed before an engine can be built.
-/// [`EngineBuilder::build`](crate::EngineBuilder::build) fails with it, except when the machine fails.
+/// [`EngineBuilder::build`](crate::EngineBuilder::build) fails with this error, except when the machine fails.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    // Mend what was chosen.
+    // Correct the options.
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
@@ -36,17 +36,17 @@ pub enum BuildError {
         /// The bytes of the smallest possible cache.
         least: u64,
     },
-    /// The host cache could never be filled.
+    /// The host cache is larger than the memory and swap that the process may use.
     #[error(
         "a host cache, or a pool of host memory, of {bytes} bytes is more than the {usable} bytes of memory and swap that this process may use, by its machine and its control group: give it less"
     )]
     LargeCache {
         /// Bytes of the cache or the pool.
         bytes: u64,
-        /// Bytes of memory and swap that the process may use: those of the machine, or the limit of its control group.
+        /// Bytes of memory and swap that the process may use: those of the machine, or the limit of its control group if lower.
         usable: u64,
     },
-    /// A tier cannot be laid out, or its memory cannot be had in the way that was chosen.
+    /// A tier cannot be laid out, or its memory cannot be allocated in the chosen way.
     #[error(transparent)]
     Tier(PartError),
     /// The application's storage has an alignment that the engine cannot use.
@@ -71,10 +71,10 @@ pub enum BuildError {
     /// Several scratch directories cannot be used as one tier.
     #[error(transparent)]
     Scratch(PartError),
-    /// The options for making checkpoints smaller are wrong: a chunk size, an error bound.
+    /// The options of differences or compression are wrong: a chunk size, an error bound, or nvCOMP where it cannot be loaded.
     #[error(transparent)]
     Reduction(PartError),
-    /// Direct copies between the device and the scratch file are required, and not possible.
+    /// Direct copies between the device and the scratch file are required, but not possible.
     #[error(
         "nothing goes straight between the device and the scratch file here: {why}; measured direct I/O goes through pinned buffers \
          then"
@@ -86,10 +86,10 @@ pub enum BuildError {
     /// Differences or compression are not possible with these options.
     #[error("versions cannot be stored as differences or compressed here: {why}")]
     NoDifferences {
-        /// The change that would help.
+        /// The reason, and the change that would help.
         why: &'static str,
     },
-    /// An option is about durable versions, and the engine has no durable tier.
+    /// An option is about durable versions, but the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: give it node-local or external storage, too"
     )]
@@ -112,7 +112,7 @@ pub enum BuildError {
         ranks: u32,
     },
 
-    // Ask the group, or look at its storage.
+    // Ask the group, or check its storage.
     /// A group of another size wrote the newest version there.
     #[error(
         "version {version} there was written by a group of {found} ranks, and this engine is one of {ranks}: build it in a \
@@ -126,7 +126,7 @@ pub enum BuildError {
         /// The ranks of this group.
         ranks: u32,
     },
-    /// Versions are lost that the redundancy protected, and such losses are [refused](crate::Group::refuse_losses).
+    /// Versions that the redundancy protected are lost, and the options [refuse](crate::Group::refuse_losses) such losses.
     #[error(
         "more is lost than the nodes protect: {losses}; start again with the nodes that are missing, or without refuse_losses to \
          go on from what there is"
@@ -135,7 +135,7 @@ pub enum BuildError {
         /// The versions, and the ranks and nodes that lost them.
         losses: String,
     },
-    /// Ranks of the group give different numbers of the run.
+    /// Ranks of the group give different numbers for the run.
     #[error(
         "rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number"
     )]
@@ -147,14 +147,14 @@ pub enum BuildError {
         /// The number that rank 0 gives.
         first: u64,
     },
-    /// Some files of a rank cannot be read now, so the group cannot decide whether to go back.
+    /// Some files of a rank cannot be read now, so the group cannot decide from which version to continue.
     #[error(
         "rank {rank} cannot read some files on the storage of the group now, and pieces of versions up to {newest} may lie \
          there, of which all ranks have {}: try again, or remove the files that `tierflow list` names to go on from that one",
         agreed.map_or_else(|| "none".to_owned(), |agreed| format!("up to {agreed}"))
     )]
     Unreadable {
-        /// The first such rank.
+        /// The first rank with such files.
         rank: u32,
         /// The newest version of which some rank has its piece.
         newest: Version,

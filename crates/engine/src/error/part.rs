@@ -1,4 +1,4 @@
-//! Errors of the crates below the engine, sorted by what the caller does next.
+//! Conversions of the errors of lower crates, sorted by what the caller has to do next.
 
 use super::{BuildError, Error};
 use crate::Version;
@@ -6,7 +6,7 @@ use crate::kind::Kind;
 
 /// An error of a part of the engine: a text, and the chain of its sources.
 ///
-/// The types of the sources are no part of the engine's interface: they change with the crates below.
+/// The types of the sources are not part of the engine's interface: they change with the lower crates.
 pub type PartError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Scratch storage returned other bytes of a version than were written.
@@ -21,8 +21,8 @@ struct Altered {
 }
 
 impl Error {
-    /// Names the version and the tier if scratch storage returned other bytes than were written. An engine has at most
-    /// one such tier.
+    /// Adds the version and the tier to the error if scratch storage returned other bytes than were written. An engine has at most
+    /// one scratch tier.
     pub(crate) fn of_scratch(self, version: Version) -> Self {
         match self {
             Self::Storage(source @ tierflow_store::Error::Altered { .. }) => {

@@ -1,4 +1,4 @@
-//! From where a group goes on: what all its ranks can restore, the same for each of them.
+//! The versions from which a group continues: all its ranks can restore them, and all ranks agree on them.
 
 use super::copy_selection::CopySelection;
 use super::nodes::{left_by_other_rank, not_agreed, rows};
@@ -15,21 +15,21 @@ use tierflow_store::{
     Repository, Vault,
 };
 
-/// Versions that a rank can name, at most.
+/// Largest number of versions that a rank can name.
 const MOST: u64 = 1 << 26;
 
-/// The pieces of one rank, and what it knows of other groups.
+/// The pieces of one rank, and the facts that it knows of other groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GroupInventory {
     /// The application's number of this run.
     run: u64,
-    /// The newest whole version of a group of another size: of how many ranks, and its number.
+    /// The ranks and the number of the newest whole version that a group of another size wrote.
     other: Option<(u32, Version)>,
-    /// True if there is more that cannot be read now.
+    /// True if the rank may have more pieces that cannot be read now.
     is_unreadable: bool,
-    /// True if an earlier run had the same number: this one, queued again.
+    /// True if an earlier run had the same number: the batch system queued this run again.
     is_again: bool,
-    /// A number that no other run has.
+    /// A random number, which no other run has.
     drawn: u64,
     /// The rank's pieces, each with the run that wrote it.
     pieces: BTreeMap<Version, u64>,
@@ -39,22 +39,22 @@ struct GroupInventory {
 #[derive(Clone, Copy)]
 pub(super) struct Lowest<'a> {
     pub(super) vault: &'a dyn Vault,
-    /// The directory that it is, if it is one.
+    /// The directory of the vault; `None` if the vault is not a directory.
     pub(super) directory: Option<&'a Repository>,
 }
 
-/// The pieces of a rank that lie on its node above external storage.
+/// The pieces of a rank on its node, above external storage.
 #[derive(Debug, Default)]
 struct Near {
-    /// All of them.
+    /// All pieces, damaged ones included.
     pieces: Vec<PieceInfo>,
-    /// The pieces that count, as external storage has no copy that does.
+    /// The pieces that count, as external storage has no copy that counts.
     counting: Vec<PieceInfo>,
     is_unreadable: bool,
 }
 
 impl Near {
-    /// Reads the pieces that external storage does not have: a damaged one does not count.
+    /// Reads and verifies the pieces that count before external storage. A damaged piece does not count.
     fn of(
         local: &Repository,
         external: &dyn Vault,
@@ -91,7 +91,7 @@ impl Near {
 }
 
 impl GroupInventory {
-    /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
+    /// Lists the rank's pieces. Rank 0 also looks for versions of other groups, as each group has a piece of rank 0.
     fn of(vault: &dyn Vault, pieces: &[PieceInfo], near: &Near, group: &Group) -> Result<Self> {
         let is_own = |piece: &&PieceInfo| piece.ranks == group.ranks;
         let whole = match group.rank == 0 && !pieces.iter().all(|piece| is_own(&piece)) {
@@ -103,7 +103,7 @@ impl GroupInventory {
         let is_again = all.any(|piece| piece.identity.run == group.run);
         let own = pieces.iter().chain(&near.counting).filter(is_own);
         let is_unreadable = vault.damage().iter().any(StoreDamage::is_unreadable);
-        // The hasher's keys are random, and others each time.
+        // The keys of the hasher are random, and differ each time.
         let drawn = RandomState::new().hash_one(std::process::id());
         Ok(Self {
             run: group.run,
@@ -117,7 +117,8 @@ impl GroupInventory {
         })
     }
 
-    /// Versions mostly follow each other at equal distances: each such row is its first, its distance, its length and its run.
+    /// Returns the inventory as bytes. Versions mostly follow each other at equal distances, so each such row is stored as its
+    /// first version, its distance, its length and its run.
     fn encode(&self) -> Vec<u8> {
         let (ranks, version) = self.other.unwrap_or_default();
         let mut words = vec![self.run, u64::from(ranks), version];
@@ -170,7 +171,7 @@ impl GroupInventory {
     }
 }
 
-/// The versions of which every rank has its piece, all of one run.
+/// Returns the versions of which every rank has its piece, all of the same run.
 fn common(all: &[GroupInventory]) -> BTreeSet<Version> {
     let Some((first, others)) = all.split_first() else {
         return BTreeSet::new();
@@ -183,7 +184,7 @@ fn common(all: &[GroupInventory]) -> BTreeSet<Version> {
     by_all.map(|(version, _)| *version).collect()
 }
 
-/// Fails if the group cannot go on from `common`: the same for every rank.
+/// Fails if the group cannot continue from `common`. The result is the same on every rank.
 fn check(all: &[GroupInventory], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     let run = all.first().map_or(0, |has| has.run);
     if let Some((rank, has)) = (0_u32..).zip(all).find(|(_, has)| has.run != run) {
@@ -212,18 +213,18 @@ fn check(all: &[GroupInventory], common: &BTreeSet<Version>, ranks: u32) -> Resu
     Ok(())
 }
 
-/// From where a group goes on.
+/// The versions from which a group continues.
 #[derive(Debug)]
 pub(super) struct Agreed {
-    /// The versions that all its ranks have.
+    /// The versions that all ranks have.
     pub(super) versions: BTreeSet<Version>,
-    /// Pieces given up on a lowest tier that is no directory, with their bytes.
+    /// The given-up pieces on a lowest tier that is not a directory, with their bytes.
     pub(super) to_remove: Vec<(Version, u64)>,
-    /// The lowest tier holds versions of groups of another size.
+    /// True if the lowest tier has versions of groups of another size.
     has_others: bool,
 }
 
-/// The numbers that groups of another size used, none of which may be newer than what there is for this one.
+/// Returns the numbers that groups of another size used. Fails if one of them is newer than all versions of this group.
 pub(super) fn taken(
     tiers: [Option<&DurableTier>; 2],
     group: &Group,
@@ -231,7 +232,7 @@ pub(super) fn taken(
     agreed: Option<&Agreed>,
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
-    // Most groups are alone, and need not read the directories of all their ranks to know that.
+    // Most directories have versions of one group only. Such engines need not read the directories of all ranks to know that.
     let may_have = |durable: &&DurableTier| {
         agreed.is_none_or(|agreed| {
             let pieces = durable.vault().pieces().unwrap_or_default();
@@ -239,7 +240,7 @@ pub(super) fn taken(
         })
     };
     for durable in tiers.into_iter().flatten().filter(may_have) {
-        // A list that fails is told by the call that needs it.
+        // If listing fails here, the call that needs the list reports the error.
         let whole = durable.vault().versions().unwrap_or_default().into_iter();
         let other = whole.filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
@@ -252,7 +253,8 @@ pub(super) fn taken(
     Ok(others.into_keys().collect())
 }
 
-/// Names the pieces that groups of other sizes left on this rank's storage, and why they are not used: a line for each size.
+/// Returns a damage entry for each other group size whose pieces lie on this rank's storage. The entry names the pieces and the
+/// reason why they are not used.
 fn of_others(tier: &'static str, pieces: &[PieceInfo], ranks: u32) -> Vec<Damage> {
     let mut others: BTreeMap<u32, Vec<Version>> = BTreeMap::new();
     for piece in pieces.iter().filter(|piece| piece.ranks != ranks) {
@@ -272,7 +274,7 @@ fn of_others(tier: &'static str, pieces: &[PieceInfo], ranks: u32) -> Vec<Damage
     others.into_iter().map(line).collect()
 }
 
-/// Fails if a group of another size wrote a version that is newer than all of this one.
+/// Fails if a group of another size wrote a version that is newer than all versions of this group.
 fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
         Some((found, version)) if Some(version) > own => Err(BuildError::OtherGroup {
@@ -286,8 +288,8 @@ fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) 
 }
 
 impl HistoryOptions {
-    /// Returns what this rank's group agrees on; `None` where it has no way to meet. `local` is the tier above the lowest, or the
-    /// lowest itself. It is left out if it cannot follow.
+    /// Returns the versions that the ranks of the group agree on; `None` if the group has no way to meet. `local` is the tier above
+    /// the lowest one, or the lowest tier itself. If `local` cannot give up newer versions, it becomes `None`.
     pub(super) fn agree(
         &self,
         lowest: Lowest<'_>,
@@ -313,24 +315,24 @@ impl HistoryOptions {
             damage.extend(not_agreed(&near.counting));
             return Ok(None);
         };
-        // Nothing is given up on storage that cannot be written: all ranks see the same there.
+        // No version is given up on storage that cannot be written: all ranks see the same versions there.
         let may_write = lowest.directory.is_none_or(|one| !one.is_read_only());
         let own = GroupInventory::of(vault, &pieces, &near, &group)?;
         let mut to_remove = Vec::new();
         let mut give_up = |after, again: Option<u64>| {
             if let Some(drawn) = again {
-                // Pieces of this run make no version with those that are left of the run that had its number.
+                // Pieces of this run must not make versions with pieces of the earlier run that had the same number.
                 vault.renumber(drawn);
                 local.iter().for_each(|local| local.renumber(drawn));
             }
-            // First what could bring it back.
+            // First, as the redundancy could bring given-up versions back.
             if let Some(protected) = protected {
                 protected.forget_after(after);
             }
             if may_write {
                 vault.truncate(after)?;
             }
-            // A directory removes them itself.
+            // A directory removes these pieces itself.
             if lowest.directory.is_none() {
                 let above = pieces.iter().filter(|piece| Some(piece.version) > after);
                 to_remove.extend(above.map(|piece| (piece.version, piece.bytes)));
@@ -343,7 +345,7 @@ impl HistoryOptions {
             Ok(())
         };
         let agreed = agree(collective, own, &group, &mut give_up)?;
-        // Redundancy has brought them to where their ranks are. All ranks have their nodes by now.
+        // With redundancy, all pieces are already on the nodes of their ranks. All ranks have opened their nodes by now.
         if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
             damage.extend(left_by_other_rank(local, node, &group));
         }
@@ -354,10 +356,10 @@ impl HistoryOptions {
     }
 }
 
-/// Finds out from which versions all ranks can go on, and gives up newer ones by `give_up`. As
-/// [`Repository::truncate`](tierflow_store::Repository::truncate) does it, a rank's newer versions stay on its disk until it begins to
-/// write its first version: a later start of the group may still find them. Then they are refused for good. Every rank of the group
-/// calls this, and none returns before all have met.
+/// Agrees on the versions from which all ranks can continue, and gives up newer ones by `give_up`. As with
+/// [`Repository::truncate`](tierflow_store::Repository::truncate), the newer versions of a rank stay on its disk until the rank
+/// starts to write its first version: until then, a later start of the group may still find them, and after that they are refused
+/// for good. Every rank of the group calls this, and no call returns before all ranks have met.
 fn agree(
     collective: &dyn Collective,
     own: GroupInventory,
@@ -379,7 +381,7 @@ fn agree(
     let drawn = all.first().map(|first| first.drawn);
     let is_again = all.iter().any(|has| has.is_again);
     give_up(common.last().copied(), drawn.filter(|_| is_again))?;
-    // No rank goes on before all have given up the same versions.
+    // No rank continues before all ranks have given up the same versions.
     collective.all_gather(&[], group.patience)?;
     Ok(Agreed {
         versions: common,
@@ -446,7 +448,7 @@ mod tests {
             ),
             "{error}"
         );
-        // Nothing is newer than what all have.
+        // No piece is newer than the versions that all ranks have.
         all[0] = has(&[(1, 1)]);
         assert!(check(&all, &common(&all), 2).is_ok());
     }

@@ -1,4 +1,4 @@
-//! The copies on the tiers that outlive the engine, and the choice among copies that differ.
+//! Lists the copies on the tiers that outlive the engine, and chooses among copies that differ.
 
 use super::Group;
 use super::agreement::Agreed;
@@ -14,10 +14,10 @@ use tierflow_store::{Damage, Identity, PieceInfo, left_behind};
 pub(crate) struct FoundCopy {
     /// Bytes of the checkpoint.
     pub(super) size: u64,
-    /// Bytes that it takes.
+    /// Bytes that the copy takes on storage.
     pub(super) bytes: u64,
     pub(super) identity: Identity,
-    /// As what it lies there, if not as it is.
+    /// The encoded form of the copy; `None` if it is stored as it is.
     pub(super) difference: Option<Difference>,
 }
 
@@ -33,13 +33,13 @@ impl FoundCopy {
         }
     }
 
-    /// Returns the version that it builds upon.
+    /// Returns the version that this copy builds upon.
     fn base(&self) -> Option<Version> {
         self.identity.base.filter(|_| self.difference.is_some())
     }
 
-    /// Compares its base with the copy that counts under the number of the base: with the copy `beside` this one, as far as this
-    /// one can have been made against that, and else by the epochs.
+    /// Compares this copy's base with the copy of that number that counts. If the copy `beside` this one can be the base, compares
+    /// by identity, and otherwise by the epochs.
     fn builds_on(&self, beside: Option<&FoundCopy>, counting: Option<&Identity>) -> BaseState {
         let beside = beside.filter(|beside| self.identity.may_build_on(&beside.identity));
         let is_it = |counts: &Identity| match beside {
@@ -58,16 +58,16 @@ impl FoundCopy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BaseState {
     Soundly,
-    /// Something else than what counts under that number.
+    /// The copy builds upon another copy than the one that counts under that number.
     OnAnother,
-    /// The base is not there, or cannot be read now.
+    /// The base was not found, or cannot be read now.
     OnNothing,
 }
 
 /// The pieces of this rank, by version.
 pub(super) type Found = BTreeMap<Version, FoundCopy>;
 
-/// The tiers of which copies are selected, and what is known of the runs that wrote them.
+/// The tiers whose copies are selected, and the known runs that wrote them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidates<'a> {
     pub(super) node_local: Option<&'a DurableTier>,
@@ -78,18 +78,18 @@ pub(super) struct Candidates<'a> {
     pub(super) runs: &'a RunMarks,
 }
 
-/// The copies that count.
+/// The copies that count, and those that do not.
 #[derive(Debug, Default)]
 pub(crate) struct CopySelection {
     pub(super) node_local: Found,
     pub(super) external: Found,
-    /// Copies on the node in whose place others count.
+    /// Copies on the node that do not count, as other copies count in their place.
     pub(super) outdated: Vec<(Version, FoundCopy)>,
     /// Copies that do not count because their bases were not found.
     pub(super) orphans: Vec<Orphan>,
 }
 
-/// The places of copies: the node, and external storage.
+/// Indices of the places of copies: the node, and external storage.
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
@@ -99,12 +99,12 @@ pub(super) struct Orphan {
     pub(super) version: Version,
     /// The version that it needs.
     pub(super) base: Version,
-    /// True if it lies on external storage.
+    /// True if the copy is on external storage.
     pub(super) is_external: bool,
 }
 
 impl CopySelection {
-    /// Selects the copies that count, of those that the ranks of a group agreed on if they met.
+    /// Selects the copies that count, among those that the ranks of a group agreed on, if the ranks met.
     pub(super) fn new(found: Candidates<'_>) -> Result<Self> {
         let Candidates {
             node_local,
@@ -124,18 +124,18 @@ impl CopySelection {
         };
         let has_met = group.ranks == 1 || agreed.is_some();
         if let Some(durable) = node_local.filter(|_| external.is_some() && !has_met) {
-            // The group has not met, and other ranks' pieces on their nodes cannot be seen from here. So a piece on this node counts
+            // The group has not met, and this rank cannot see other ranks' pieces on their nodes. So a piece on this node counts
             // only if its version is whole on external storage.
             let pieces = durable.vault().pieces()?.into_iter();
             let known = pieces.filter(|piece| below.contains_key(&piece.version));
             here.extend(known.map(|piece| (piece.version, FoundCopy::new(&piece))));
         }
-        // A group has agreed on the runs that its ranks go on from.
+        // A group has agreed on the runs from which its ranks continue.
         let elsewhere = last == LastWriter::Elsewhere && agreed.is_none();
         let is_unreadable =
             |durable: &DurableTier| durable.vault().damage().iter().any(Damage::is_unreadable);
         if elsewhere && external.is_some_and(is_unreadable) {
-            // A run elsewhere may have written these anew, and what it wrote cannot be read now.
+            // A run elsewhere may have written these versions anew, but its pieces cannot be read now.
             here.retain(|version, _| below.contains_key(version));
         }
         let elsewhere = elsewhere && group.ranks == 1;
@@ -144,9 +144,11 @@ impl CopySelection {
         }))
     }
 
-    /// Copies of different identity are never taken for each other: `prefers` says whether that on the node counts.
+    /// Merges the copies of both tiers. Copies of one number with different identities hold different bytes, and `prefers` decides
+    /// whether the one on the node counts.
     ///
-    /// `elsewhere`: the last run was on another node. What it [left behind](left_behind) does not count then.
+    /// `elsewhere` is true if the last run was on another node. Versions that the last run [left behind](left_behind) then do not
+    /// count.
     fn merged(
         here: Found,
         below: Found,
@@ -164,7 +166,7 @@ impl CopySelection {
         };
         let places = [&here, &below];
         let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
-        // Copies that do not count, whatever is found later, on the node and on external storage.
+        // Copies that do not count, whatever is found later: on the node, and on external storage.
         let mut gone = [BTreeSet::new(), BTreeSet::new()];
         // The version that each orphan needs.
         let mut missing: BTreeMap<Version, Version> = BTreeMap::new();
@@ -201,7 +203,7 @@ impl CopySelection {
             if given_up {
                 one = None;
             }
-            // Copies whose bases only cannot be read now may be readable again.
+            // A copy whose base only cannot be read now may become usable again, so it is not outdated.
             if let (None, Some((outdated, builds))) = (one, near)
                 && (given_up || other.is_some() || builds == BaseState::OnAnother)
             {
@@ -242,7 +244,7 @@ impl CopySelection {
         self.node_local.is_empty() && self.external.is_empty()
     }
 
-    /// The newest version that there is.
+    /// Returns the newest version of the selection.
     pub(super) fn newest(&self) -> Option<Version> {
         let all = self.node_local.keys().chain(self.external.keys());
         all.copied().max()
@@ -253,7 +255,7 @@ impl CopySelection {
         all.into_iter().any(|one| one.difference.is_some())
     }
 
-    /// Bytes on the node of versions that lie nowhere else.
+    /// Returns the bytes on the node of versions that no other tier has.
     pub(super) fn required(&self, alignment: u64) -> u64 {
         let alone = self.node_local.iter();
         let alone = alone.filter(|(version, _)| !self.external.contains_key(version));
@@ -262,8 +264,8 @@ impl CopySelection {
             .fold(0, u64::saturating_add)
     }
 
-    /// Of the copies on the node: those that lie nowhere else, in ascending order, and of the others the newest that fit
-    /// into `limit` bytes; then those that do not fit, with their bytes.
+    /// Divides the copies on the node by `limit` bytes. Returns the copies that stay: first those that no other tier has, in
+    /// ascending order, then the newest of the others that fit. Also returns the others that do not fit, with their bytes.
     pub(super) fn node_local_within(
         &self,
         limit: u64,
@@ -289,8 +291,9 @@ impl CopySelection {
     }
 }
 
-/// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
-/// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
+/// Returns the copies on a tier: the pieces in the directory of a single rank, otherwise the pieces of whole versions. Leaves out
+/// versions of a group of another size, which have no piece for each rank of this group. If the group agreed, returns the agreed
+/// versions.
 fn copies(durable: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
     let ranks = group.ranks;
     if let Some(agreed) = agreed {
@@ -311,7 +314,7 @@ fn copies(durable: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Resu
     let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();
     let versions = durable.vault().versions()?.into_iter();
     let whole = versions.filter(|info| info.ranks == ranks);
-    // A version that cannot be read is named when it is looked for, and an older version is offered.
+    // A version that cannot be read is reported when a call asks for it, and an older version is offered.
     let found =
         whole.filter_map(|info| Some((info.version, FoundCopy::new(pieces.get(&info.version)?))));
     Ok(found.collect())
@@ -373,14 +376,14 @@ mod tests {
         let on_it = one(1, 4, Some(7));
         let here = [(7, base), (8, on_it)];
         assert_eq!(merged(&here, &[(7, base)]), [vec![7, 8], vec![7], vec![]]);
-        // Of the same epoch, and another nevertheless.
+        // The base below is of the same epoch, but another one.
         assert_eq!(merged(&here, &[(7, other)]), [vec![], vec![7], vec![7, 8]]);
-        // What is below takes its place.
+        // The copies below take the places of the outdated ones.
         let below = [(7, other), (8, one(1, 7, Some(7)))];
         assert_eq!(merged(&here, &below), [vec![], vec![7, 8], vec![7, 8]]);
-        // A base that only cannot be read gives nothing up.
+        // If a base only cannot be read, no copy is given up.
         assert!(merged(&here[1..], &[]).iter().all(Vec::is_empty));
-        // One that lies below alone, and is older or newer.
+        // A base that is below alone may be older or newer than the difference.
         assert_eq!(merged(&here[1..], &[(7, base)]), [vec![8], vec![7], vec![]]);
         let later = [(7, one(2, 1, None))];
         assert_eq!(merged(&here[1..], &later), [vec![], vec![7], vec![8]]);
@@ -391,7 +394,8 @@ mod tests {
         let (first, second) = (one(1, 5, None), one(2, 6, None));
         let here = [(1, first), (2, first), (3, first), (4, first)];
         let since = |below: &[_]| merged_since(true, &here, below);
-        // It wrote 2 anew, or something else; or 2 is from before, or nothing of the run that left the others got there.
+        // The run elsewhere wrote 2 anew, or something else; or 2 is older, or no version of the run that left the others got to
+        // the tier.
         let below = [(1, first), (2, second)];
         assert_eq!(since(&below), [vec![1], vec![1, 2], vec![2, 3, 4]]);
         let below = [(0, second), (1, first)];
@@ -400,7 +404,7 @@ mod tests {
         assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![1, 2], vec![]]);
         let below = [(0, second)];
         assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![0], vec![]]);
-        // Or the last run was here.
+        // If the last run was here, all versions on the node count.
         let below = [(0, second), (1, first)];
         assert_eq!(merged(&here, &below)[0], [1, 2, 3, 4]);
     }

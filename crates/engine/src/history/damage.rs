@@ -5,30 +5,30 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use tierflow_store::Error;
 
-/// The first words of the line about all versions that more nodes were lost with than their protection bears.
+/// The first words of the entry that names all lost versions: more nodes were lost with them than the redundancy tolerates.
 pub(super) const LOSSES: &str = "more is lost than the nodes protect";
 
-/// Something that was written and cannot be read as it was, or a tier that cannot be used as it should.
+/// Stored bytes that cannot be read as they were written, or a tier that cannot be used as it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The tier, by its name in the metrics.
+    /// The name of the tier, as in the metrics.
     pub tier: &'static str,
-    /// The file or directory, as far as that is known.
+    /// The file or directory, if known; otherwise empty.
     pub path: PathBuf,
-    /// The version that is hit, where that can be told.
+    /// The affected version, if known.
     pub version: Option<Version>,
-    /// The fault, in words.
+    /// The fault, as text.
     pub what: String,
 }
 
 impl Damage {
-    /// Returns true for the line that names all of [`Reports::losses`](crate::Reports::losses).
+    /// Returns true for the entry that names all of [`Reports::losses`](crate::Reports::losses).
     #[must_use]
     pub fn names_losses(&self) -> bool {
         self.what.starts_with(LOSSES)
     }
 
-    /// A difference whose base was not found.
+    /// Returns the damage of a difference whose base was not found.
     pub(super) fn without_base(
         tier: &'static str,
         path: &Path,
@@ -45,7 +45,7 @@ impl Damage {
         }
     }
 
-    /// The mark of this run could not be left.
+    /// Returns the damage of a tier on which this run could not leave its mark.
     pub(crate) fn unmarked(tier: &'static str, error: &Error) -> Self {
         Self {
             tier,

@@ -1,4 +1,4 @@
-//! Storage that outlives the node, by its name.
+//! Storage that outlives the node, given by its name or as a vault.
 
 use super::Group;
 use crate::Result;
@@ -11,18 +11,18 @@ use tierflow_store::{Guarded, Place, Vault};
 pub(crate) enum External {
     /// A directory, or the URL of an object store.
     Named(PathBuf),
-    /// The application's own.
+    /// A vault of the application.
     Vault(Arc<dyn Vault>),
 }
 
-/// The place to which a name or vault leads.
+/// The directory or vault that a name or vault leads to.
 pub(super) enum Location {
     Directory(PathBuf),
     Vault(Arc<dyn Vault>),
 }
 
 impl External {
-    /// Why nothing there can be a difference against something else, if that is so.
+    /// Returns the reason if no version there can be a difference.
     pub(super) fn holds_whole_ones(&self) -> Option<&'static str> {
         match self {
             Self::Vault(_) => Some("a vault of the application's holds checkpoints whole"),
@@ -33,7 +33,7 @@ impl External {
         }
     }
 
-    /// Returns the name, if there is one.
+    /// Returns the name; empty for a vault.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Named(name) => name,
@@ -56,7 +56,7 @@ impl External {
 /// Opens the object store of a URL for a group's rank.
 type OpenStore = fn(&str, &Group) -> Result<Arc<dyn Vault>>;
 
-/// The object stores of this build.
+/// The object stores of this build; empty without the feature `objects`.
 const STORES: &[OpenStore] = &[
     #[cfg(feature = "objects")]
     |url, group| {

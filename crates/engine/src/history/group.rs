@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::Collective;
 
-/// One rank of a group: see [`EngineBuilder::group`].
+/// A rank of a group: see [`EngineBuilder::group`].
 #[derive(Debug, Clone)]
 pub struct Group {
     pub(crate) rank: u32,
@@ -23,8 +23,8 @@ impl Default for Group {
 }
 
 impl Group {
-    /// The rank `rank`, counted from 0, of `ranks`, in this `run` of the application: a job's number, a new one after each
-    /// restart.
+    /// Returns the rank `rank`, counted from 0, of `ranks` ranks. `run` is the application's number of this run, such as a job's
+    /// number, and must be new after each restart.
     #[must_use]
     pub fn new(rank: u32, ranks: u32, run: u64) -> Self {
         Self {
@@ -37,27 +37,27 @@ impl Group {
         }
     }
 
-    /// Sets the way in which the ranks find out from which versions all of them can go on, such as the application's own
-    /// network. By default they meet in the directory on external storage that they share, or in the node-local one if
-    /// there is no other.
+    /// Sets the means by which the ranks find the versions from which all of them can continue, such as the application's network.
+    /// By default, the ranks meet in the directory that they share on external storage, or in the node-local directory if there is
+    /// no other.
     #[must_use]
     pub fn collective(mut self, collective: Arc<dyn Collective>) -> Self {
         self.collective = Some(collective);
         self
     }
 
-    /// Sets the time for which the ranks wait for each other when their engines are built; by default five minutes. They meet several
-    /// times, and each time wait as long.
+    /// Sets the time for which the ranks wait for each other when their engines are built. The default is five minutes. The ranks
+    /// meet several times, and each time wait as long.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Chooses whether [`EngineBuilder::build`] fails with [`BuildError::Losses`](crate::BuildError::Losses), on all ranks,
-    /// where versions are lost that the [redundancy](EngineBuilder::redundancy) protected: such as to start again once a
-    /// node is back that is missing now. By default the group goes on from the versions that are there, and
-    /// [`Engine::damage`](crate::Engine::damage) tells of the losses. Choose the same on all ranks.
+    /// Chooses whether [`EngineBuilder::build`] fails with [`BuildError::Losses`](crate::BuildError::Losses), on all ranks, if
+    /// versions are lost that the [redundancy](EngineBuilder::redundancy) protected. The group can then start again once a missing
+    /// node is back. By default, the group continues from the versions that are there, and
+    /// [`Engine::damage`](crate::Engine::damage) reports the losses. Choose the same on all ranks.
     #[must_use]
     pub fn refuse_losses(mut self, refuses: bool) -> Self {
         self.refuses_losses = refuses;
@@ -66,14 +66,13 @@ impl Group {
 }
 
 impl EngineBuilder {
-    /// Makes the engine keep the pieces of one rank of a group. Ranks are threads, processes or hosts that share the
-    /// external storage. A durable version counts only if every rank has written its piece, in the same run of the
-    /// application.
+    /// Makes the engine keep the pieces of one rank of a group. Ranks are threads, processes or hosts that share the external
+    /// storage. A durable version counts only if every rank has written its piece, in the same run of the application.
     ///
-    /// [`EngineBuilder::build`] is then collective: each rank calls it, in a thread or process of its own. It returns
-    /// when all ranks have agreed on the versions that every rank can restore, so [`latest`](crate::Engine::latest) is
-    /// the same for all. All ranks give up newer versions, whose numbers are free again. Over a vault without a
-    /// [way to meet](tierflow_store::Vault::collective), each rank decides for itself, and the results may differ.
+    /// [`EngineBuilder::build`] is then collective: each rank calls it, in its own thread or process. The call returns when all
+    /// ranks have agreed on the versions that every rank can restore, so [`latest`](crate::Engine::latest) is the same for all. All
+    /// ranks give up newer versions, whose numbers are free again. If the vault has no [way to
+    /// meet](tierflow_store::Vault::collective), each rank decides for itself, and the results may differ.
     ///
     /// ```no_run
     /// # use tierflow_engine::{Engine, Group};

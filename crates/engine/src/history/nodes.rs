@@ -14,15 +14,15 @@ pub(crate) struct ProtectionState {
     pub(super) protected: Option<Arc<dyn Protector>>,
     /// True if versions outlive the engine on the nodes alone.
     pub(super) is_lowest: bool,
-    /// Versions that were protected and are lost nevertheless.
+    /// Versions that were protected but are lost, with the errors that name the reasons.
     pub(super) lost: BTreeMap<Version, StoreError>,
     /// The directory of all ranks' pieces.
     pub(super) directory: Option<Arc<Repository>>,
 }
 
 impl ProtectionState {
-    /// Names the versions that are lost in `damage`, rank 0 all of them in a line. `newest` is the newest version from which all
-    /// ranks can go on.
+    /// Adds the lost versions to `damage`. Rank 0 also adds one entry that names all of them. `newest` is the newest version from
+    /// which all ranks can continue.
     pub(super) fn name_losses(
         &mut self,
         rank: u32,
@@ -55,35 +55,36 @@ impl ProtectionState {
         }
     }
 
-    /// The versions that were protected and are lost nevertheless.
+    /// Returns the versions that were protected but are lost.
     pub(crate) fn losses(&self) -> Vec<LostVersion> {
         let protected = self.protected.as_ref();
         protected.map(|it| it.gone()).unwrap_or_default()
     }
 
-    /// A number that grows with the bytes that other ranks protect.
+    /// Returns a number that grows with the bytes that other ranks protect.
     pub(crate) fn progress(&self) -> u64 {
         let protected = self.protected.as_ref();
         protected.map_or(0, |protected| protected.progress())
     }
 
-    /// Why not everything is protected, if that is so.
+    /// Returns the reason why not all versions are protected, if that is so.
     pub(crate) fn weakness(&self) -> Option<String> {
         self.protected.as_ref()?.weakness()
     }
 
-    /// Why a version that was protected is lost nevertheless, if it is.
+    /// Returns the reason why a protected version is lost, if it is.
     pub(crate) fn lost(&self, version: Version) -> Option<StoreError> {
         self.lost.get(&version).cloned()
     }
 
-    /// Returns the protection of durable versions, if they lie on the nodes alone.
+    /// Returns the protection of durable versions, if they are on the nodes alone.
     pub(super) fn protector(&self) -> Option<&dyn Protector> {
         self.protected.as_deref().filter(|_| self.is_lowest)
     }
 }
 
-/// Names a rank whose versions lie on this node, if this rank has none here: the ranks may have run on each other's nodes.
+/// Returns damage that names a rank whose versions are on this node, if this rank has no versions here: the ranks may have run on
+/// each other's nodes.
 pub(super) fn left_by_other_rank(local: &Repository, node: &Path, group: &Group) -> Option<Damage> {
     if !local.own_pieces().ok()?.is_empty() {
         return None;
@@ -91,7 +92,7 @@ pub(super) fn left_by_other_rank(local: &Repository, node: &Path, group: &Group)
     let newest_of = |rank: u32| {
         let options = Options::default().rank(rank, group.ranks);
         let other = Repository::read_only(node, options).ok()?;
-        // That rank runs on this node, too.
+        // The other rank runs on this node, too, so its versions belong here.
         if other.has_writer().ok()? {
             return None;
         }
@@ -112,7 +113,7 @@ pub(super) fn left_by_other_rank(local: &Repository, node: &Path, group: &Group)
     })
 }
 
-/// Names the versions that a rank does not use, as it cannot ask the others for their pieces.
+/// Returns damage that names the versions that this rank does not use, as it cannot ask the other ranks for their pieces.
 pub(super) fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
     let versions: Vec<Version> = pieces.iter().map(|piece| piece.version).collect();
     (!versions.is_empty()).then(|| Damage {
@@ -127,7 +128,7 @@ pub(super) fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
     })
 }
 
-/// Returns the lost versions and the reasons in a line; `None` if nothing is lost.
+/// Returns the lost versions and the reasons as one line; `None` if no version is lost.
 pub(super) fn losses(gone: &[LostVersion]) -> Option<String> {
     let mut by_reason: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for gone in gone {
@@ -139,7 +140,7 @@ pub(super) fn losses(gone: &[LostVersion]) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Versions in ascending order as a text such as `versions 0 to 7, 12`.
+/// Returns versions in ascending order as text, such as `versions 0 to 7, 12`.
 pub(super) fn rows(versions: &[Version]) -> String {
     let follows = |one: &Version, next: &Version| one.checked_add(1) == Some(*next);
     let rows = versions.chunk_by(follows).map(|row| match row {

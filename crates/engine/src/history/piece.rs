@@ -1,4 +1,4 @@
-//! Pieces of versions, read where they lie.
+//! Pieces of versions, read from the tier that has them.
 
 use crate::plan::TierId;
 use crate::region::UNNAMED;
@@ -8,17 +8,17 @@ use tierflow_store::Piece;
 use tierflow_store::container::{Element, RegionInfo};
 
 impl Engine {
-    /// Returns the stored piece of `version`, for [`read_regions`] and [`read_piece`]. Reading it is no use of the
-    /// version: nothing moves between the tiers, and prefetching does not begin.
+    /// Returns the stored piece of `version`, for [`read_regions`] and [`read_piece`]. Reading a piece is not a use of the version:
+    /// nothing moves between the tiers, and prefetching does not start.
     ///
-    /// Without a `rank` it is this rank's piece, on the fastest tier that outlives the engine. With one it is that rank's
-    /// piece in the external directory of the group, which has it once the version is durable on all ranks. For groups of
-    /// another size, [`tierflow_store::Repository::piece_of`] reads their directories.
+    /// Without a `rank`, the result is this rank's piece, on the fastest tier that outlives the engine. With a `rank`, it is that
+    /// rank's piece in the external directory of the group. The directory has the piece once the version is durable on all ranks.
+    /// For groups of another size, [`tierflow_store::Repository::piece_of`] reads their directories.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if the version lies on no tier that outlives the engine. With a rank, [`Error::NothingLasts`]
-    /// without an external directory, and [`Error::Storage`] if the version is not there, or has no such rank.
-    /// [`Error::Storage`] if it cannot be read.
+    /// [`Error::Unknown`] if no tier that outlives the engine has the version. With a rank, [`Error::NothingLasts`] without an
+    /// external directory, and [`Error::Storage`] if the directory does not have the version, or the version has no such rank.
+    /// [`Error::Storage`] if the piece cannot be read.
     pub fn piece(&self, version: Version, rank: Option<u32>) -> Result<Piece> {
         self.at_home()?;
         if let Some(rank) = rank {
@@ -38,7 +38,7 @@ impl Engine {
         Err(unread)
     }
 
-    /// Returns the tiers that outlive the engine and have bytes of the version, or are about to, the fastest first.
+    /// Returns the tiers that outlive the engine and that have, or will soon have, bytes of the version, the fastest first.
     fn durable_tiers_of(&self, version: Version) -> Vec<&DurableTier> {
         let core = self.shared.lock();
         let tiers = self.shared.tiers.iter().enumerate();
@@ -69,10 +69,11 @@ pub fn read_piece(piece: &Piece) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Brings regions of a piece into host memory, wherever it lies, decoded if it is compressed.
+/// Reads regions of a piece into host memory, on whichever tier it is, and decodes them if the piece is compressed.
 ///
 /// # Errors
-/// [`Error::Storage`] if it has no such region of that length, or cannot be read; [`Error::Undecodable`] if it is a difference.
+/// [`Error::Storage`] if the piece has no such region of that length, or cannot be read; [`Error::Undecodable`] if it is a
+/// difference.
 pub fn read_regions(piece: &Piece, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
     match piece.regions() {
         [encoded] if encoded.element == Element::Encoded => decode(piece, encoded, regions),
@@ -83,13 +84,13 @@ pub fn read_regions(piece: &Piece, regions: &mut [(&str, &mut [u8])]) -> Result<
 /// Decodes the stored bytes of a checkpoint. Returns `None` if they have another form.
 type Decode = fn(&[u8]) -> Option<Result<Vec<u8>>>;
 
-/// The decoders of this build.
+/// The decoders of this build; empty without the feature `stage`.
 const DECODERS: &[Decode] = &[
     #[cfg(feature = "stage")]
     crate::run::encode::decompressed,
 ];
 
-/// Brings regions of a compressed piece back.
+/// Reads regions of a compressed piece.
 fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
     let containers = piece.read(&encoded.name)?;
     let whole = DECODERS.iter().find_map(|decode| decode(&containers));
@@ -99,7 +100,7 @@ fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]
     for (name, into) in regions {
         let named = piece.layout().iter().find(|info| info.name == *name);
         let range = named.map(|info| info.offset as usize..(info.offset + info.length) as usize);
-        // Without names, it is one region.
+        // A piece without named regions is one region.
         let is_all = piece.layout().is_empty() && *name == UNNAMED;
         let bytes = match is_all {
             true => Some(whole.as_slice()),

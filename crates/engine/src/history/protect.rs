@@ -1,4 +1,4 @@
-//! Node-local versions that outlive their node, as other ranks keep what brings them back.
+//! Redundancy for node-local versions: other ranks keep the bytes that restore them when their node is lost.
 
 use super::nodes::losses;
 use super::{Group, HistoryOptions};
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{NodeDirectory, Protection, Protector, Repository, Vault};
 
-/// The longest single wait of a wait without an end.
+/// Longest single wait if the deadline is unlimited.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl EngineBuilder {
-    /// Keeps the versions of the [`node_local`](Self::node_local) directory of a [`group`](Self::group) though nodes are lost:
-    /// `tierflow_redundancy::Redundancy` over a transport, say. [`EngineBuilder::build`] brings back what is missing, on the same node or
-    /// on another one.
+    /// Keeps the versions of the [`node_local`](Self::node_local) directory of a [`group`](Self::group) even if nodes are lost,
+    /// such as by `tierflow_redundancy::Redundancy` over a transport. [`EngineBuilder::build`] restores the missing versions, on
+    /// the same node or on another one.
     ///
-    /// If the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the
-    /// nodes protect what is not there yet.
+    /// If the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the nodes
+    /// protect the versions that are not on external storage yet.
     #[must_use]
     pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
         self.history.protection = Some(Arc::new(protection));
@@ -38,7 +38,7 @@ pub(super) fn check(has_directory: bool, group: Option<&Group>) -> Result<()> {
 }
 
 impl HistoryOptions {
-    /// Brings back what the node-local directory lost.
+    /// Restores the versions that the node-local directory lost, and starts the redundancy.
     pub(super) fn protect(
         &self,
         local: Option<&Arc<Repository>>,
@@ -76,13 +76,13 @@ impl HistoryOptions {
 }
 
 impl Engine {
-    /// Protects what the members of this rank's set have on their nodes, where [redundancy](EngineBuilder::redundancy) is made in
-    /// the application's calls alone: all ranks make this one at about the same time, such as after [`Engine::wait`]. Elsewhere it
-    /// waits until that is done. It does nothing for an engine without redundancy.
+    /// Protects the versions that the members of this rank's set have on their nodes, if [redundancy](EngineBuilder::redundancy) is
+    /// made only in the application's calls. All ranks then call this at about the same time, such as after [`Engine::wait`]. With
+    /// redundancy in the background, waits until the versions are protected. Returns at once for an engine without redundancy.
     ///
     /// # Errors
-    /// [`Error::Storage`](crate::Error::Storage): why nothing is protected any more, where versions lie on the nodes alone. Above external storage,
-    /// [`Engine::damage`] tells that.
+    /// [`Error::Storage`](crate::Error::Storage) with the reason if nothing is protected any more and versions are on the nodes
+    /// alone. Above external storage, [`Engine::damage`] reports that instead.
     pub fn protect(&self) -> Result<()> {
         self.at_home()?;
         let Some(protected) = &self.nodes.protected else {
@@ -98,20 +98,21 @@ impl Engine {
         }
     }
 
-    /// Returns true if redundancy is made in calls of [`Engine::protect`] alone.
+    /// Returns true if redundancy is made only in calls of [`Engine::protect`].
     pub(crate) fn is_driven(&self) -> bool {
         let protected = self.nodes.protected.as_ref();
         protected.is_some_and(|protected| protected.is_driven())
     }
 
-    /// Returns true if others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
+    /// Returns true if other ranks protect a version, or need not: if storage that outlives the nodes has it, or if the engine has
+    /// no redundancy.
     pub(crate) fn is_protected(&self, version: Version) -> bool {
         let protector = self.nodes.protector();
         protector.is_none_or(|protector| protector.is_protected(version))
     }
 
-    /// The versions that are to be protected for one to be durable, or all that are held now; none where versions lie on
-    /// storage that outlives the nodes.
+    /// Returns the versions that must be protected for `version` to be durable, or all versions that are held now. Returns none if
+    /// the lowest tier outlives the nodes.
     pub(crate) fn to_protect(&self, version: Option<Version>) -> Vec<Version> {
         if self.nodes.protector().is_none() {
             return Vec::new();
@@ -123,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the protection of these versions.
+    /// Waits until these versions are protected.
     pub(crate) fn wait_protected(&self, versions: &[Version], deadline: Deadline) -> Result<()> {
         let Some(protector) = self.nodes.protector() else {
             return Ok(());

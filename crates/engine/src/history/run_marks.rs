@@ -7,14 +7,14 @@ use tierflow_store::{Identity, Mark, Marks, Order, Repository, Vault};
 /// The last writer on external storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LastWriter {
-    /// A run elsewhere, or what a directory has of it cannot be read.
+    /// A run elsewhere, or a run whose mark in a directory cannot be read.
     #[default]
     Elsewhere,
     /// The last writer is not known: a vault keeps no marks, or does not answer.
     Unknown,
     /// A run on this node.
     Here,
-    /// None that is known: all there is was written in format 1.
+    /// No known run: every piece there was written in format 1.
     None,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum LastWriter {
 #[derive(Debug, Default)]
 pub(super) struct RunMarks {
     pub(super) last: LastWriter,
-    /// The marks on the node, and on external storage.
+    /// The marks on the node, and those on external storage.
     marks: (Marks, Marks),
 }
 
@@ -32,7 +32,7 @@ impl RunMarks {
         local: Option<&Repository>,
         external: Option<&Repository>,
     ) -> Self {
-        // If marks cannot be read now, the last run is elsewhere, as far as this one knows.
+        // If marks cannot be read now, this run assumes that the last run was elsewhere.
         let marks = |of: Option<&Repository>| {
             let marks = of.and_then(|of| of.marks().ok());
             marks.unwrap_or_default()
@@ -43,8 +43,8 @@ impl RunMarks {
         }
     }
 
-    /// Returns true if, of two pieces of one number, the one on the node counts: it is newer, and no run elsewhere went on
-    /// from what lies on external storage; nor did one before the last that knew nothing of what the node has.
+    /// Returns true if the node's piece counts, of two pieces of one number: if it is newer, and if no run elsewhere
+    /// continued from external storage, neither the last run nor an earlier run that did not know the node's versions.
     pub(super) fn prefers_node_local(&self, node_local: &Identity, external: &Identity) -> bool {
         let may_be = match self.last {
             LastWriter::Elsewhere | LastWriter::Unknown => false,
@@ -58,7 +58,7 @@ impl RunMarks {
     }
 }
 
-/// Finds who went on last, and orders this run after all that it finds.
+/// Finds the last writer, and orders this run after all runs that it finds.
 pub(super) fn last_run(
     order: &Order,
     local: Option<&Repository>,

@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tierflow_sync::Mutex;
 
-/// The numbers of signals, those of real time among them.
+/// The numbers of signals, real-time signals included.
 const NUMBERS: RangeInclusive<i32> = 1..=64;
 
 /// The thread that receives the signals of a notice, until the last clone of the notice is dropped.
@@ -23,18 +23,18 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
         let thread = self.thread.get_mut();
-        // A thread that panicked returns nothing.
+        // A thread that panicked has no result that matters.
         thread.take().map(JoinHandle::join);
     }
 }
 
 impl Notice {
-    /// A notice that is given when one of these signals comes: the job is ended `grace` later, as its batch system says. The
-    /// signals no longer do what they do by default, which for SIGTERM is to end the process, also once the notice is dropped. A
-    /// handler that the program installed before is still called.
+    /// Returns a notice that is given when one of these signals arrives. The job ends `grace` later, as the batch system was told.
+    /// The signals lose their default action, which for SIGTERM is to end the process, even after the notice is dropped. A handler
+    /// that the program installed before is still called.
     ///
     /// # Errors
-    /// [`Error::Signals`] if one of them cannot be received, such as SIGKILL; [`Error::Thread`].
+    /// [`Error::Signals`] if a signal cannot be received, such as SIGKILL; [`Error::Thread`] if the thread cannot be started.
     ///
     /// ```no_run
     /// # use tierflow_engine::Notice;

@@ -42,7 +42,7 @@ impl From<tierflow_codec::Error> for Error {
     fn from(error: tierflow_codec::Error) -> Self {
         match error {
             tierflow_codec::Error::Device(error) => Self::Device(error),
-            // The library refused, and said nothing of the bytes.
+            // nvCOMP refused the call, which says nothing about the bytes.
             tierflow_codec::Error::Nvcomp { .. } => Self::Device(DeviceError::Driver {
                 call: "nvCOMP",
                 reason: error.to_string(),
@@ -68,12 +68,12 @@ fn starts_on_device(tiers: &[TierState]) -> bool {
     fastest.is_some_and(|tier| matches!(tier.medium, Medium::Device(_)))
 }
 
-/// A failure of the source. Storage that was cancelled did not fail.
+/// Returns a failure of the source. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
 fn at_source(error: Error) -> TransferError {
     CopyError::source(error.into()).into()
 }
 
-/// A failure of the target. Storage that was cancelled did not fail.
+/// Returns a failure of the target. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
 fn at_destination(error: Error) -> TransferError {
     CopyError::target(error.into()).into()
 }

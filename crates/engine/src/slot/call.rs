@@ -1,4 +1,4 @@
-//! The call behind a slot, and its engine.
+//! The call of a slot, with a reference to its engine.
 
 use crate::plan::{Event, Place, Ticket};
 use crate::region::RegionMut;
@@ -34,7 +34,7 @@ impl std::fmt::Debug for EngineRef<'_> {
     }
 }
 
-/// A call whose place in the fastest tier is known.
+/// A call that the plan has answered with a place of the version.
 #[derive(Debug, Clone)]
 pub(super) struct SlotCall<'engine> {
     pub(super) engine: EngineRef<'engine>,
@@ -44,7 +44,7 @@ pub(super) struct SlotCall<'engine> {
 }
 
 impl SlotCall<'_> {
-    /// Returns the same call, for an engine that `owner` holds.
+    /// Returns the same call with a reference to its engine through `owner`.
     pub(super) fn owned<O>(&self, owner: Arc<O>) -> Result<SlotCall<'static>>
     where
         O: Borrow<Engine> + Send + Sync + 'static,
@@ -62,7 +62,7 @@ impl SlotCall<'_> {
         })
     }
 
-    /// Reports, just now, at `at_ns`, that the bytes are written, or given up.
+    /// Reports that the bytes are written, or given up if `ok` is false. `at_ns` is the present time.
     pub(super) fn written(&self, at_ns: u64, ok: bool) {
         if self.engine.at_home().is_err() {
             return;
@@ -103,7 +103,7 @@ impl SlotCall<'_> {
         Ok(memory.lend(0..size)?)
     }
 
-    /// Returns a copy of the stored bytes in newly allocated memory; `None` at the deadline.
+    /// Returns a copy of the stored bytes in newly allocated memory, or `None` at the deadline.
     pub(super) fn read_until(
         &self,
         deadline: Instant,

@@ -1,4 +1,4 @@
-//! How differences are made of versions on their way down, how they are compressed, and on which tiers they lie so.
+//! The options of differences and of compression, and the choice of the tiers that hold compressed versions.
 
 use crate::kind::Kind;
 use crate::{BuildError, Error, PartError, Result, Version};
@@ -9,9 +9,9 @@ pub use tierflow_codec::{Bound, Element as Value, NvcompCodec};
 use tierflow_dedup::{Config, Tree};
 use tierflow_store::container::{Element, RegionInfo};
 
-/// How [`EngineBuilder::dedup`](crate::EngineBuilder::dedup) makes differences, and how long their chains become.
+/// The options of differences for [`EngineBuilder::dedup`](crate::EngineBuilder::dedup), and the limit of their chains.
 ///
-/// A version's difference builds upon those before it: a longer chain takes less room, and a restore reads more of it. A
+/// A version's difference builds upon earlier versions. A longer chain takes less room, but a restore reads more of it. A
 /// [`Config`] or a [`Tree`] converts into the defaults.
 ///
 /// ```
@@ -26,13 +26,15 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Sets the bytes that a restore of any version reads from a lower tier, at most, in checkpoints: 2 unless you choose
-    /// others, and 1 at least, with which every version is stored whole. Where more would be read, a version is stored whole, or with the
-    /// places of all its chunks and those chunks whose differences hold little else of it. Beyond that, a version that changes much
-    /// from the one before it is stored whole in any case.
+    /// Limits the bytes that a restore reads from a lower tier, in checkpoints. The default is 2. The least is 1: then every
+    /// version is stored whole.
     ///
-    /// Storage, GPUs and decompression read every byte of the differences that a version needs. If all lower tiers are host memory, a restore reads the bytes of
-    /// one checkpoint, wherever in the chain they are, and what the differences say about their chunks.
+    /// If a restore would read more, the version is stored whole, or as a consolidated difference: with the places of all its
+    /// chunks, and with the chunks of those differences that hold little else of the version. A version that changes much from its
+    /// predecessor is stored whole in any case.
+    ///
+    /// Storage, GPUs and decompression read every byte of the differences that a version needs. If all lower tiers are host memory,
+    /// a restore reads the bytes of one checkpoint from anywhere in the chain, and the differences' metadata.
     #[must_use]
     pub fn restore_reads(mut self, checkpoints: u32) -> Self {
         self.restore_reads = checkpoints.max(1);
@@ -55,10 +57,11 @@ impl From<Tree> for Differences {
     }
 }
 
-/// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
+/// The options of [`EngineBuilder::compress`](crate::EngineBuilder::compress).
 ///
-/// Lossless, unless a region is named, which is not for engines with [`dedup`](crate::EngineBuilder::dedup). What is compressed is taken for values of a type: that of the region, if
-/// [`Region::array`](crate::Region::array) says it, else the one given here.
+/// Compression is lossless, except for the regions that [`within`](Self::within) names. Engines with
+/// [`dedup`](crate::EngineBuilder::dedup) refuse such regions. Compression takes the bytes for values of one type: the type of the
+/// region, if [`Region::array`](crate::Region::array) names one, else the type given here.
 ///
 /// ```
 /// # fn main() -> tierflow_engine::Result<()> {
@@ -76,7 +79,7 @@ impl From<Tree> for Differences {
 /// # drop(engine); Ok(()) }
 /// ```
 ///
-/// As text, for configurations: the type, the regions with bounds, `always`, `storage` or `external` for the
+/// Options can be written as text, for configurations: the type, the regions with bounds, `always`, `storage` or `external` for the
 /// [tiers](CompressedTiers), and `nvcomp-lz4` or `nvcomp-zstd`.
 ///
 /// ```
@@ -95,22 +98,24 @@ pub struct Compression {
     nvcomp: Option<NvcompCodec>,
 }
 
-/// Which tiers hold compressed checkpoints. The fastest one never does, and those above the ones named hold them as they are.
+/// The tiers that hold compressed checkpoints. The fastest tier holds checkpoints as they are, and so do all tiers above the chosen
+/// ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CompressedTiers {
-    /// All below the fastest: for links from the device that are slower than compressing, and host memory that is to hold more.
+    /// All tiers below the fastest: for links from the device that are slower than compression, or to keep more versions in host
+    /// memory.
     #[default]
     BelowFastest,
-    /// Scratch storage and all below it; memory of the device, of peers and of the host holds checkpoints as they are, so that
-    /// what comes from there needs no decoding.
+    /// Scratch storage and all tiers below it. Memory of the device, of peers and of the host holds checkpoints as they are, so
+    /// that reading them needs no decompression.
     Storage,
-    /// Only those that outlive the engine: node-local directories and external storage.
+    /// Only tiers that outlive the engine: node-local directories and external storage.
     External,
 }
 
 impl CompressedTiers {
-    /// How many of these tiers, the fastest first, hold versions as they are.
+    /// Returns how many of these tiers, the fastest first, hold versions as they are.
     pub(crate) fn whole_on(self, kinds: &[Kind]) -> usize {
         let is_whole = |kind: &&Kind| match self {
             Self::BelowFastest => false,
@@ -122,8 +127,7 @@ impl CompressedTiers {
 }
 
 impl Compression {
-    /// Lossless. Bytes of which no type is known are taken for values of this one: another than the right one costs bytes,
-    /// never correctness.
+    /// Compresses without loss. `value` is the type of bytes whose region names none. A wrong type costs bytes, never correctness.
     #[must_use]
     pub fn lossless(value: Value) -> Self {
         Self {
@@ -135,49 +139,49 @@ impl Compression {
         }
     }
 
-    /// The values of the regions of this name, `f32` or `f64`, may come back changed, each by no more than the bound; a relative
-    /// one is a share of the largest value of the region, a pointwise one of each value. Those that are not finite come back as they were.
-    /// [`Call::within_error`](crate::Call::within_error) gives one version another bound.
+    /// Allows the values of regions of this name, `f32` or `f64`, to come back changed, each by at most the bound. A relative bound
+    /// is a share of the region's largest value, a pointwise bound a share of each value. Values that are not finite come back
+    /// unchanged. [`Call::within_error`](crate::Call::within_error) sets another bound for one version.
     #[must_use]
     pub fn within(mut self, region: impl Into<String>, bound: Bound) -> Self {
         self.bounds.insert(region.into(), bound);
         self
     }
 
-    /// Compresses whether or not it shortens the way down: where the tiers below are to hold as much as they can. What does not
-    /// become smaller still goes as it is.
+    /// Compresses even if that does not shorten the way down: for lower tiers that have to hold as much as they can. A version that
+    /// does not become smaller is still stored as it is.
     #[must_use]
     pub fn always(mut self) -> Self {
         self.always = true;
         self
     }
 
-    /// Which tiers hold compressed checkpoints: all [below the fastest](CompressedTiers::BelowFastest) unless you choose others.
+    /// Chooses the tiers that hold compressed checkpoints. The default is all [below the fastest](CompressedTiers::BelowFastest).
     ///
-    /// The device compresses checkpoints that are written from its memory straight to such a tier. The host's cores compress the
-    /// others: in place from host memory, and in parts from peers' memory and from storage. Building the engine fails with
-    /// [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where it has no such tier, and for another choice than the
-    /// default together with [`dedup`](crate::EngineBuilder::dedup), which makes differences below the fastest tier.
+    /// The device compresses checkpoints that go from its memory straight to such a tier. The host's cores compress the others: in
+    /// place from host memory, and in parts from peers' memory and from storage. Building the engine fails with
+    /// [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) if the engine has no such tier. A choice other than the
+    /// default fails together with [`dedup`](crate::EngineBuilder::dedup), which makes differences below the fastest tier.
     #[must_use]
     pub fn on(mut self, tiers: CompressedTiers) -> Self {
         self.tiers = tiers;
         self
     }
 
-    /// Has nvCOMP compress what leaves device memory, in place of our kernels; regions with bounds are not its. The copy of nvCOMP is
-    /// the user's, 5 or 6, which the system's loader finds by its name when the engine is built.
+    /// Lets nvCOMP compress the contents of device memory in place of our kernels, except for regions with bounds. The user
+    /// provides nvCOMP, version 5 or 6. The system's loader finds it by its name when the engine is built.
     ///
-    /// The device decodes LZ4, and the host's cores both: so such versions are read on any machine.
-    /// Building the engine fails with [`BuildError::Reduction`](crate::BuildError::Reduction) without nvCOMP or without a GPU, and
-    /// with [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where the fastest tier is not the device's, or tiers
-    /// below it hold checkpoints as they are.
+    /// The device decodes LZ4. The host's cores decode both codecs, so any machine can read such versions. Building the engine
+    /// fails with [`BuildError::Reduction`](crate::BuildError::Reduction) without nvCOMP or without a GPU. Building fails with
+    /// [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) if the fastest tier is not device memory, or if tiers below
+    /// it hold checkpoints as they are.
     #[must_use]
     pub fn nvcomp(mut self, codec: NvcompCodec) -> Self {
         self.nvcomp = Some(codec);
         self
     }
 
-    /// Which of nvCOMP's codecs is to be used, if any.
+    /// Returns the chosen codec of nvCOMP, if any.
     pub(crate) fn nvcomp_codec(&self) -> Option<NvcompCodec> {
         self.nvcomp
     }
@@ -195,7 +199,7 @@ impl Compression {
         !self.bounds.is_empty()
     }
 
-    /// Checks that the bounds can be kept.
+    /// Checks that the bounds are valid.
     pub(crate) fn check(&self) -> Result<()> {
         for bound in self.bounds.values() {
             Bounded::new(*bound).map_err(BuildError::reduction)?;
@@ -203,7 +207,8 @@ impl Compression {
         Ok(())
     }
 
-    /// Checks that the regions with bounds have values that can be rounded, and that the error which the call allows can be a bound.
+    /// Checks that the regions with bounds have values that can be rounded, and that `error`, which the call allows, is valid as a
+    /// bound.
     pub(crate) fn check_regions(
         &self,
         version: Version,
@@ -233,7 +238,7 @@ impl Compression {
         Ok(())
     }
 
-    /// Returns the type of bytes without one.
+    /// Returns the type of bytes whose region names none.
     pub(crate) fn value(&self) -> Value {
         self.value
     }
@@ -249,7 +254,7 @@ impl Compression {
     }
 }
 
-/// A text that does not say how to compress.
+/// The failure to parse a [`Compression`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 struct BadCompression(String);
@@ -282,7 +287,7 @@ impl FromStr for Compression {
 }
 
 impl Compression {
-    /// Takes one of nvCOMP's codecs.
+    /// Parses one of nvCOMP's codecs.
     fn nvcomp_text(self, name: &str) -> std::result::Result<Self, PartError> {
         let known = NvcompCodec::ALL;
         let codec = known.into_iter().find(|codec| codec.name() == name);
@@ -293,7 +298,7 @@ impl Compression {
         })
     }
 
-    /// A region and its bound.
+    /// Parses a region and its bound.
     fn within_text(self, part: &str) -> std::result::Result<Self, PartError> {
         let bound = part.split_once('=').and_then(|(region, bound)| {
             let bound = bound.trim();
@@ -317,7 +322,7 @@ impl Compression {
     }
 }
 
-/// The names of types.
+/// The types, by their names in text.
 const VALUES: &[(&str, Value)] = &[
     ("i8", Value::I8),
     ("i16", Value::I16),
@@ -339,7 +344,7 @@ fn value_of(element: Element) -> Option<Value> {
         Element::Bf16 => Value::Bf16,
         Element::F32 | Element::C64 => Value::F32,
         Element::F64 | Element::C128 => Value::F64,
-        // Bytes, and types that come later.
+        // `Element::Bytes`, and element types of later versions.
         _ => return None,
     })
 }

@@ -1,10 +1,11 @@
-//! Encodes bytes on their way down, where they lie: the device what lies in its memory, the host's cores what lies in host
-//! memory, and what they have to read first: from storage, or from other devices' memory.
+//! Compresses bytes on their way down. The device compresses its own memory. The host's cores compress host memory, and bytes that
+//! they have to read first from storage or from other devices.
 //!
-//! They are encoded in runs: values of one type that lie side by side, or a region with a bound. Their containers lie one behind
-//! the other, and say themselves how many bytes they are, and of how many they were made.
+//! Bytes are encoded in runs: neighbouring values of one type, or a region with a bound. The containers of the runs follow each
+//! other. Each container names its length and the length of its input.
 //!
-//! A checkpoint that does not become smaller is stored as it is. The governor stops encoding where it makes the copy no faster.
+//! A checkpoint that does not become smaller is stored as it is. The governor turns compression off while it does not make the copy
+//! faster.
 
 mod measured;
 mod on_device;
@@ -32,28 +33,28 @@ use tierflow_device::{Device, Stream};
 use tierflow_sync::model::Mutex;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source, Target};
 
-/// Tiers have whole pages: of one page or less, nothing is gained.
+/// Smallest input that is compressed. Tiers store whole pages, so compressing one page or less saves nothing.
 const LEAST: u64 = 4097;
 
-/// Bytes that are encoded at a time of what the host's cores have to read first; each part has a container of its own.
+/// Bytes that the host's cores read and encode at a time, if the input is not in host memory. Each part has its own container.
 const PART: u64 = 8 << 20;
 
-/// How bytes are encoded, and what came of it.
+/// The compression options, the measured rates, and the memory for encoding.
 #[derive(Debug)]
 pub(super) struct Coder {
     how: Compression,
     measured: Measured,
     predictors: Predictors,
-    /// For memory that only the device reads.
+    /// The device's kernels, if only the device reads the fastest tier.
     kernels: Option<DeviceCodec>,
-    /// Buffers of the host's containers.
+    /// Buffers of the host's containers that are not in use.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-/// The bytes that are to be encoded.
+/// The bytes to encode.
 pub(super) enum Input<'a> {
     Bytes(&'a [u8]),
-    /// From offset 0 on, and whether that is memory of the engine's own device.
+    /// The bytes of `origin`. `on_device` is true if they lie in memory of the engine's device.
     From {
         origin: &'a dyn Source,
         on_device: bool,
@@ -71,7 +72,7 @@ enum Values<'a> {
 }
 
 impl Values<'_> {
-    /// How many bytes are there at a time.
+    /// Returns the number of bytes that can be read at a time.
     fn part(&self) -> u64 {
         match self {
             Self::Here(_) => u64::MAX,
@@ -98,13 +99,13 @@ impl Values<'_> {
 /// The encoded form of an input: its containers.
 pub(super) struct EncodedInput<'s>(EncodedParts<'s>);
 
-/// The containers, and the memory in which they lie.
+/// The containers, and the memory that holds them.
 enum EncodedParts<'s> {
     OnHost(HostContainers<'s>),
     OnDevice(on_device::DeviceContainers<'s>),
 }
 
-/// Containers in a buffer of the coder's, which goes back to it when this is dropped.
+/// Containers in a buffer of the coder. Dropping this gives the buffer back.
 struct HostContainers<'s> {
     buffer: Vec<u8>,
     bytes: usize,
@@ -113,7 +114,7 @@ struct HostContainers<'s> {
 }
 
 impl HostContainers<'_> {
-    /// Has room for so many bytes.
+    /// Makes room for at least `bytes` bytes.
     fn grow(&mut self, bytes: usize) {
         self.buffer.resize(self.buffer.len().max(bytes), 0);
     }
@@ -128,8 +129,8 @@ impl Drop for HostContainers<'_> {
 
 impl Coder {
     /// # Errors
-    /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be, and for nvCOMP where there is none;
-    /// [`Error::Device`] for kernels that cannot be loaded.
+    /// [`BuildError::Reduction`](crate::BuildError::Reduction) if a bound is invalid or nvCOMP cannot be loaded; [`Error::Device`]
+    /// if the kernels cannot be loaded.
     pub(super) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
         how.check()?;
         Ok(Self {
@@ -145,14 +146,14 @@ impl Coder {
         &self.how
     }
 
-    /// Returns true if so many bytes are worth to be encoded.
+    /// Returns true if `size` bytes are worth compressing.
     pub(super) fn is_worth_it(&self, size: u64) -> bool {
         let decide = || self.measured.decide(size) != Decision::Bypass;
         size >= LEAST && (self.how.is_always() || decide())
     }
 
-    /// Encodes the runs of an input of `size` bytes, and puts `front` before their containers. `None` if it would not become
-    /// smaller, or cannot be encoded, which the log says: that keeps no version from going down.
+    /// Encodes the runs of an input of `size` bytes, and puts `front` before their containers. Returns `None` if the result is not
+    /// smaller, or if encoding fails. The log reports a failure, and the version goes down as it is.
     pub(super) fn encode(
         &self,
         context: &mut TierContext,
@@ -170,7 +171,7 @@ impl Coder {
         };
         let encoded = match encoded {
             Ok(encoded) => encoded,
-            // There is no device memory to do it in, or it is longer than containers are.
+            // Device memory is short, or the input is longer than a container can be.
             Err(error) => {
                 tracing::warn!(version, %error, "a version goes down as it is: it could not be compressed");
                 return None;
@@ -241,8 +242,8 @@ impl Coder {
         Ok(EncodedInput(EncodedParts::OnHost(made)))
     }
 
-    /// Has the device decode a version of `size` bytes to where it is to lie. False if the host is to do it: what only the host reads,
-    /// what is not compressed, and what the device refuses or has no memory for.
+    /// Makes the device decode a version of `size` bytes to `to`. Returns false if the host has to decode: if the processor reads
+    /// the fastest tier, if the version is not compressed, or if the device refuses or has no memory.
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
@@ -264,7 +265,7 @@ impl Coder {
         or_by_host(kernels.decode(context, version, size, from, to, stream))
     }
 
-    /// Has the device decode containers in host memory to this range of a destination. False if the host is to do it.
+    /// Makes the device decode containers in host memory to `range` of `to`. Returns false if the host has to decode.
     pub(super) fn decode_from_host(
         &self,
         context: &mut TierContext,
@@ -278,7 +279,8 @@ impl Coder {
         }
     }
 
-    /// Sends `bytes` that stand for `raw`, encoded or as they are, to a tier whose own way down carries `below` bytes/s, if that was measured.
+    /// Sends `bytes` bytes, the compressed or plain form of `raw` bytes, by calling `work`. The tier below passes them on at
+    /// `below` bytes/s, if that was measured.
     pub(super) fn send<T, E>(
         &self,
         raw: u64,
@@ -294,7 +296,7 @@ impl Coder {
     }
 }
 
-/// Returns false, for the host to decode, if the device refused or has no memory for it.
+/// Replaces an error by false, for the host to decode, if the device refused or had no memory.
 pub(super) fn or_by_host(decoded: Result<bool>) -> Result<bool> {
     use DeviceError::{Driver, OutOfMemory};
     match decoded {
@@ -311,7 +313,7 @@ impl EncodedInput<'_> {
         self.came_to().0
     }
 
-    /// How many bytes it is, and the nanoseconds that encoding took.
+    /// Returns the length in bytes, and the nanoseconds that encoding took.
     fn came_to(&self) -> (u64, u64) {
         match &self.0 {
             EncodedParts::OnHost(made) => (made.bytes as u64, made.nanoseconds),
@@ -319,7 +321,7 @@ impl EncodedInput<'_> {
         }
     }
 
-    /// Stores the containers where the version's copy is to lie.
+    /// Stores the containers at the place of the version's copy.
     pub(super) fn put(
         &self,
         context: &mut TierContext,

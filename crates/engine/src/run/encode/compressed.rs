@@ -1,4 +1,4 @@
-//! Checkpoints are compressed on the way down, each by itself.
+//! The stage that compresses checkpoints on the way down, each independently of the others.
 
 use super::coder::{Coder, EncodedInput, Input, runs};
 use super::stored;
@@ -16,7 +16,7 @@ use tierflow_codec::Header;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
 
-/// How checkpoints are compressed.
+/// The coder of checkpoints, and its worst case.
 #[derive(Debug)]
 pub(crate) struct Compressed {
     coder: Coder,
@@ -25,7 +25,7 @@ pub(crate) struct Compressed {
 
 impl Compressed {
     /// # Errors
-    /// Those of [`Coder::new`].
+    /// As for [`Coder::new`].
     pub(crate) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Ok(Self {
             coder: Coder::new(how, device, tiers)?,
@@ -33,7 +33,7 @@ impl Compressed {
         })
     }
 
-    /// The containers of a checkpoint, if it becomes smaller.
+    /// Returns the containers of a checkpoint, or `None` if they would not be smaller.
     fn encode(
         &self,
         context: &mut TierContext,
@@ -115,7 +115,7 @@ impl Stage for Compressed {
         chain: Links<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError> {
-        // Elsewhere it is the host that needs the bytes.
+        // For other targets, the host needs the bytes.
         if matches!(to.medium, Medium::Device(_)) {
             let decoded = self.coder.decode(
                 context,

@@ -1,11 +1,11 @@
-//! Checkpoints become differences on the way down. What a caller reads from a lower tier, past a full cache, is put together
-//! by the host's cores.
+//! The stage that makes differences of checkpoints on the way down. If the cache is full, a caller reads a version from a lower
+//! tier, and the host's cores restore it.
 //!
-//! Differences are made in the order in which the plan asks for them, which says what each may build upon. While one goes down,
-//! the next is made; on a device it is begun before the one before is made. What cannot build upon what it was to build
-//! upon builds upon nothing, and says so.
+//! The stage makes differences in the order in which the plan asks for them. The plan names the base of each. While one difference
+//! goes down, the stage makes the next one. A device begins a difference before the previous one is finished. If a version cannot
+//! build upon the base that the plan names, the stage makes a difference without a base and reports that.
 //!
-//! With `compress`, what was made is encoded before the plan hears how long it is.
+//! With `compress`, the stage compresses a difference before it reports the length to the plan.
 
 mod encoded;
 mod kernels;
@@ -33,21 +33,21 @@ use tierflow_sync::model::Mutex;
 use tierflow_sync::rank;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
-/// Differences that a version is made of, at most: the record of hashes names the chunks of so many checkpoints.
+/// Largest number of differences in a chain: the record of hashes names the chunks of as many checkpoints.
 const LONGEST_CHAIN: u32 = 4096;
 
-/// How differences are made, and what has made the last ones.
+/// The configuration of the differences, and the lineage that made the last ones.
 #[derive(Debug)]
 pub(crate) struct DifferenceStage {
     config: Config,
-    /// The bytes that a restore may read.
+    /// Limit of the bytes that a restore reads.
     bound: Bound,
-    /// For memory that only the device reads.
+    /// Kernels for a fastest tier that only the device reads.
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
     coder: Option<DifferenceCoder>,
     encoder: Mutex<Encoder, { rank::COPY }>,
-    /// The order in which differences begin, and that in which they end.
+    /// The order in which differences begin, and the order in which they end.
     beginning: Sequencer,
     ending: Sequencer,
 }
@@ -56,7 +56,7 @@ pub(crate) struct DifferenceStage {
 struct Encoder {
     /// The lineage of the next difference, and the version that it builds upon.
     newest: Option<(Encodes, Option<Version>)>,
-    /// The number of the next difference: versions come in any order, those of a lineage do not.
+    /// The number of the next difference. Versions come in any order, but a lineage needs rising numbers.
     next: u64,
     /// The bytes that a restore of the newest version reads from a lower tier.
     reads: Reads,
@@ -68,7 +68,7 @@ enum Encodes {
     OnDevice(kernels::Lineage),
 }
 
-/// The bytes of a difference, and where they lie.
+/// The bytes of a difference, and the memory that holds them.
 enum EncodedBytes<'k> {
     OnHost(Vec<u8>),
     OnDevice(OutputBuffer<'k>),
@@ -79,7 +79,7 @@ enum EncodedBytes<'k> {
 struct Outcome<'k> {
     made: EncodedBytes<'k>,
     summary: Summary,
-    /// The version builds upon nothing.
+    /// True if the version builds upon nothing.
     is_alone: bool,
 }
 
@@ -103,14 +103,14 @@ impl Encoder {
         (base == *newest).then_some(encodes)
     }
 
-    /// A difference of that version was made, or begun.
+    /// Records that the difference of `version` was made or begun.
     fn made(&mut self, version: Version) {
         if let Some((_, newest)) = &mut self.newest {
             *newest = Some(version);
         }
     }
 
-    /// Nothing more is made by what has failed.
+    /// Drops the device's lineage if one of its differences failed.
     fn forget_invalid(&mut self) {
         self.newest.take_if(
             |(encodes, _)| matches!(encodes, Encodes::OnDevice(lineage) if !lineage.holds()),
@@ -153,7 +153,7 @@ impl Encodes {
 
 impl DifferenceStage {
     /// # Errors
-    /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
+    /// [`BuildError::Reduction`] if the chunk size is invalid; [`Error::Device`] if the kernels cannot be loaded.
     pub(crate) fn new(how: Differences, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Lineage::new(how.config).map_err(BuildError::reduction)?;
         let kernels = OnDevice::new(device, tiers)?;
@@ -172,10 +172,10 @@ impl DifferenceStage {
         })
     }
 
-    /// Has the differences encoded before they go down.
+    /// Lets the stage compress differences before they go down.
     ///
     /// # Errors
-    /// [`Error::Device`] for kernels that cannot be loaded.
+    /// [`Error::Device`] if the kernels cannot be loaded; [`BuildError::Reduction`] if a bound is invalid or nvCOMP is missing.
     pub(crate) fn encoded(
         self,
         how: crate::Compression,
@@ -195,7 +195,7 @@ impl DifferenceStage {
         })
     }
 
-    /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
+    /// Makes the difference of a checkpoint to its base, or stores it whole if that serves better. Returns the target place, too.
     fn make(
         &self,
         context: &mut TierContext,
@@ -229,14 +229,14 @@ impl DifferenceStage {
         {
             outcome.made = EncodedBytes::Compressed(encoded);
         }
-        // In the order in which they were asked for, they lie side by side.
+        // Places are asked for in the order of the versions, so that neighbouring versions lie side by side.
         match (stage_input.encoded)(Some(outcome.stored())) {
             Some(piece) => Ok((outcome, piece)),
             None => stops(),
         }
     }
 
-    /// Has the device begin to make a difference, unless what it was to build upon is not what was made or begun last.
+    /// Lets the device begin a difference. Begins none if the base is not the version of the last difference, made or begun.
     fn begin<'k>(
         &self,
         context: &mut TierContext,
@@ -258,8 +258,8 @@ impl DifferenceStage {
         Ok(begun)
     }
 
-    /// Looks at what was made, and makes it now, or anew, where that serves. All that were asked for before were looked at. After an error
-    /// the next difference builds upon nothing.
+    /// Checks the difference that the device made, and makes it now, or anew, if it cannot be used. Calls come in the order in
+    /// which the plan asked. After an error the next difference builds upon nothing.
     fn end<'k>(
         &'k self,
         context: &mut TierContext,
@@ -287,7 +287,7 @@ impl DifferenceStage {
                         });
                     }
                     result => {
-                        // Nor does anything come of what was begun upon it.
+                        // The differences that the device began upon this one are invalid, too.
                         validity.end();
                         encoder.forget_invalid();
                         result?;
@@ -347,7 +347,7 @@ impl DifferenceStage {
         }
     }
 
-    /// Returns how the next difference of a lineage begins. The device's kernels only make differences to the one before.
+    /// Returns how the next difference of a lineage starts. The device's kernels only make differences to the previous version.
     fn next_start(&self, encoder: &Encoder, size: u64) -> Start {
         let lineage = match &encoder.newest {
             Some((Encodes::OnHost(lineage), _))
@@ -365,7 +365,7 @@ impl DifferenceStage {
 
     /// Starts a lineage that builds upon nothing.
     fn begin_anew(&self, encoder: &mut Encoder, from: PlacedPiece<'_>) -> Result<()> {
-        // The old lineage has much memory.
+        // Dropped first, as a lineage needs much memory.
         encoder.newest = None;
         let encodes = match &self.kernels {
             Some(kernels) => {
@@ -472,7 +472,7 @@ impl Stage for DifferenceStage {
         stored::up(context, stored, to)
     }
 
-    /// By the host's cores.
+    /// The host's cores restore the version.
     fn read(
         &self,
         context: &mut TierContext,
@@ -487,7 +487,7 @@ impl Stage for DifferenceStage {
     }
 }
 
-/// The differences that a version of `size` bytes is made of, and the number of the last one.
+/// Returns the chain of the differences of a version of `size` bytes, and the number of the newest one.
 pub(super) fn chain(stored: Vec<Bytes>, size: u64) -> Result<(Chain<Bytes>, u64)> {
     let stored = stored.into_iter().map(|one| encoded::decoded(one, size));
     let chain = Chain::of(stored.collect::<Result<_>>()?)?;

@@ -15,7 +15,7 @@ struct Options {
 }
 
 impl Options {
-    /// Takes the builder's options.
+    /// Takes the options out of the builder.
     fn of(builder: &mut EngineBuilder) -> Self {
         let options = builder.stage.take();
         let options = options.and_then(|options| (options as Box<dyn Any>).downcast().ok());
@@ -81,16 +81,17 @@ impl StageOptions for Options {
 }
 
 impl EngineBuilder {
-    /// Stores versions below the fastest tier as differences: those tiers hold, and take the time of, the bytes that changed from
-    /// version to version. Restores and prefetches give the whole bytes.
+    /// Stores versions below the fastest tier as differences. Lower tiers store, and transfer, only the bytes that change from
+    /// version to version. Restores and prefetches return all bytes.
     ///
-    /// Versions of one size make chains, which begin anew with a version that has little in common with the one before, and are kept
-    /// so that a restore [reads](crate::Differences::restore_reads) at most two checkpoints. One that another builds upon keeps its
-    /// difference when it is discarded, until none does. Differences are made by the device where the fastest tier is device memory, in room for two checkpoints beside the device cache or for
-    /// one where there is no more; else by the host's cores.
+    /// Versions of one size form chains. A version that has little in common with its predecessor starts a new chain. Chains are
+    /// kept so short that a restore [reads](crate::Differences::restore_reads) at most two checkpoints. When a version is
+    /// discarded, its difference stays as long as other versions build upon it. If the fastest tier is device memory, the device
+    /// makes the differences. For that it takes memory for two checkpoints beside the device cache, or for one if there is no more.
+    /// Otherwise the host's cores make them.
     ///
-    /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, whatever its chunks;
-    /// what was discarded while others build upon it is there again for it.
+    /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, with any chunk size.
+    /// Discarded versions that others build upon are there again for the next engine.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -113,16 +114,18 @@ impl EngineBuilder {
         self
     }
 
-    /// Compresses versions that leave the fastest tier, or only those that go to the lower tiers that
-    /// [`Compression::on`](crate::Compression::on) names: they hold more of it, and it takes less of their time. Restores and prefetches
-    /// give the bytes that were checkpointed, or within bounds where [`Compression::within`](crate::Compression::within) allows that.
+    /// Compresses versions that leave the fastest tier, or only those that go to the tiers that
+    /// [`Compression::on`](crate::Compression::on) names. The tiers then hold more versions, and transfers to them take less time.
+    /// Restores and prefetches return the bytes that were checkpointed, or values within the bounds of
+    /// [`Compression::within`](crate::Compression::within).
     ///
-    /// The device compresses the contents of device memory, in room for a few checkpoints beside the device cache; the host's cores
-    /// compress all else. A version that does not become smaller goes as it is. Where compression does not shorten the way
-    /// down the engine leaves it out, and tries it again now and then: [`Metrics::compression`](crate::Metrics::compression) says which.
+    /// The device compresses the contents of device memory, with memory for a few checkpoints beside the device cache. The host's
+    /// cores compress all else. A version that does not become smaller is stored as it is. If compression does not shorten the way
+    /// down, the engine turns it off, and tries it again now and then. [`Metrics::compression`](crate::Metrics::compression) tells
+    /// if it is on.
     ///
-    /// With [`dedup`](Self::dedup), differences are compressed instead of checkpoints, by the same rules; bounds are refused, as a
-    /// difference holds every byte as it was, and so are other tiers than all below the fastest.
+    /// With [`dedup`](Self::dedup), the engine compresses differences instead of checkpoints, by the same rules. Building the
+    /// engine then fails with bounds, as a difference keeps every byte, and with other tiers than all below the fastest.
     ///
     /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` or
     /// `dedup` to read them, with any options.
@@ -136,7 +139,7 @@ impl EngineBuilder {
     }
 }
 
-/// Checks that the stage has memory to encode from, and tiers to store to below the first `above` of these.
+/// Checks that the fastest tier is memory to encode from, and that there are tiers to store to below the first `above` ones.
 fn may_differ(kinds: &[Kind], above: usize) -> Result<()> {
     let below = kinds.get(above..).unwrap_or_default();
     let why = match kinds {

@@ -1,4 +1,4 @@
-//! A sequence of threads, in an order that was settled before.
+//! Lets threads run in an order that was fixed before.
 
 use std::collections::BTreeSet;
 use tierflow_sync::model::Monitor;
@@ -12,12 +12,12 @@ pub(super) struct Sequencer {
 #[derive(Debug, Default)]
 struct SequencerState {
     next: u64,
-    /// Numbers behind the next one that were given up.
+    /// Numbers after `next` that were used or given up.
     left: BTreeSet<u64>,
     is_closed: bool,
 }
 
-/// A place in the order, until this is dropped.
+/// The turn of one number. Dropping it lets the next number come.
 #[derive(Debug)]
 pub(super) struct SequencerTurn<'s> {
     sequencer: &'s Sequencer,
@@ -32,14 +32,14 @@ impl Sequencer {
         }
     }
 
-    /// No turn comes any more but one that is there.
+    /// Ends all waits. Only the number whose turn it is still gets it.
     pub(super) fn close(&self) {
         self.state.change(|state| state.is_closed = true);
     }
 }
 
 impl SequencerTurn<'_> {
-    /// Waits for it. Returns false if the sequencer is closed before.
+    /// Waits for the turn. Returns false if the sequencer is closed before.
     pub(super) fn comes(&self) -> bool {
         self.sequencer.state.wait(|state| {
             let is_next = state.next == self.number;

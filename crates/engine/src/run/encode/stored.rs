@@ -1,4 +1,4 @@
-//! Stored bytes below the stage, which name their format, and the host's way to make checkpoints of them.
+//! The bytes that tiers below the stage store. The bytes name their format. The host's cores restore checkpoints from them here.
 
 use super::Links;
 use crate::plan::Piece;
@@ -13,7 +13,7 @@ use crate::{RegionMut, Result, Version};
 use tierflow_device::{ReadLoan, Stream};
 use tierflow_transfer::{Source, SourceRecord, Target as _};
 
-/// The stored bytes of a version, in host memory.
+/// Stored bytes of a version, in host memory.
 pub(super) enum Bytes {
     Lent(ReadLoan),
     Owned(Vec<u8>),
@@ -22,14 +22,14 @@ pub(super) enum Bytes {
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         match self {
-            // Of host memory alone. Bytes that could not be read would be found to be nothing that was stored.
+            // Only host memory is lent here. If it could not be read, the empty bytes would be refused as no stored form.
             Self::Lent(loan) => loan.bytes().unwrap_or_default(),
             Self::Owned(bytes) => bytes,
         }
     }
 }
 
-/// Returns the stored bytes that make up a version, the oldest first.
+/// Returns the stored bytes of a version and its bases, the oldest first.
 pub(super) fn fetch_all(
     context: &mut TierContext,
     tiers: &[TierState],
@@ -47,7 +47,7 @@ pub(super) fn fetch_all(
     .collect()
 }
 
-/// Returns the stored bytes of one version: where they lie, if the host reads that, else a copy.
+/// Returns the stored bytes of one version: a loan if the host can read the place, else a copy.
 pub(super) fn fetch(
     context: &mut TierContext,
     version: Version,
@@ -76,12 +76,12 @@ fn fetch_from(context: &mut TierContext, version: Version, from: PlacedPiece<'_>
     Ok(Bytes::Owned(bytes))
 }
 
-/// Returns true for a compressed version, false for differences.
+/// Returns true if `stored` is a compressed version, false if it holds differences.
 pub(super) fn is_compressed(stored: &[Bytes]) -> bool {
     matches!(stored, [one] if super::compressed::is_compressed(one.as_ref()))
 }
 
-/// Makes the checkpoint of its stored bytes.
+/// Restores a checkpoint from its stored bytes.
 fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     if let [one] = stored.as_slice()
         && is_compressed(&stored)
@@ -92,7 +92,7 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     Ok(chain.restore(number, whole)?)
 }
 
-/// Brings a version up by the host's cores.
+/// Restores a version to the tier above, with the host's cores.
 pub(super) fn up(
     context: &mut TierContext,
     stored: Vec<Bytes>,
@@ -111,7 +111,7 @@ pub(super) fn up(
     Ok(context.give(&mut span, 0, &whole, None)?)
 }
 
-/// Reads a version of `size` bytes into the application's regions by the host's cores.
+/// Restores a version of `size` bytes to the application's regions, with the host's cores.
 pub(super) fn read(
     context: &mut TierContext,
     stored: Vec<Bytes>,
@@ -132,7 +132,7 @@ fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
     Ok(whole)
 }
 
-/// Encoded bytes of a version, and the form that they are.
+/// Encoded bytes of a version, and their form.
 #[derive(Clone, Copy)]
 pub(super) struct StoredBytes<'b> {
     pub(super) version: Version,
@@ -142,7 +142,7 @@ pub(super) struct StoredBytes<'b> {
 }
 
 impl TierContext {
-    /// Stores encoded bytes where the version's copy is to lie.
+    /// Stores encoded bytes at the place of the version's copy.
     pub(super) fn put(
         &mut self,
         to: PlacedPiece<'_>,

@@ -1,5 +1,5 @@
-//! How fast the stage and the ways below it are, so that the governor can say whether to compress: fewer bytes shorten the
-//! slowest way that they take.
+//! Measures the rates of compression and of the links below, for the governor. The governor compresses if fewer bytes shorten the
+//! time on the slowest link.
 
 use crate::CompressionMetrics;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use tierflow_sync::model::Mutex;
 #[derive(Debug)]
 pub(super) struct Measured {
     governor: Mutex<Governor>,
-    /// Encoding alone, with all that it needs at hand.
+    /// Time of encoding alone, without waiting for input.
     pub(super) encoding: Meter,
     sending: Meter,
-    /// Bytes of checkpoints that were compressed, and of what was made of them.
+    /// Bytes of checkpoints that were compressed. `stored` counts the bytes of their compressed forms.
     compressed: AtomicU64,
     stored: AtomicU64,
-    /// Bytes of checkpoints that went as they are.
+    /// Bytes of checkpoints that were stored uncompressed.
     as_they_are: AtomicU64,
 }
 
@@ -34,17 +34,18 @@ impl Default for Measured {
 }
 
 impl Measured {
-    /// Decides whether to compress a checkpoint of so many bytes.
+    /// Decides whether to compress a checkpoint of `bytes` bytes.
     pub(super) fn decide(&self, bytes: u64) -> Decision {
         self.governor.lock().decide(bytes)
     }
 
-    /// `raw` bytes became `stored`, by encoding that took so long.
+    /// Tells the governor that `raw` bytes became `stored` bytes within `nanoseconds`.
     pub(super) fn encoded(&self, raw: u64, stored: u64, nanoseconds: u64) {
         self.governor.lock().encoded(raw, stored, nanoseconds);
     }
 
-    /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is, to where ways of `below` bytes/s begin, if any was used.
+    /// Sends `bytes` bytes, the compressed or plain form of `raw` bytes, by calling `work`. The target tier passes bytes on at
+    /// `below` bytes/s, if that was measured.
     pub(super) fn send<T, E>(
         &self,
         raw: u64,
@@ -81,7 +82,7 @@ impl Measured {
     }
 }
 
-/// Work of which several transfers share the rate.
+/// Counts the pieces of work that share a rate.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     under_way: AtomicU64,
@@ -89,10 +90,10 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Returns the result of `work`, and the nanoseconds that it would have taken alone: its time, divided by the mean number of
-    /// transfers that were under way when it began and when it ended.
+    /// pieces of work that ran when it began and when it ended.
     pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
-        // Work that panics has ended, too.
+        // Dropped when `work` panics, too.
         let ended = UnderWay(&self.under_way);
         let begun = Instant::now();
         let done = work();
@@ -104,7 +105,7 @@ impl Meter {
     }
 }
 
-/// Work that a [`Meter`] counts, until it is dropped.
+/// A piece of work that a [`Meter`] counts until this is dropped.
 struct UnderWay<'m>(&'m AtomicU64);
 
 impl Drop for UnderWay<'_> {

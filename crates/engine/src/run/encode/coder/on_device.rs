@@ -1,5 +1,5 @@
-//! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
-//! copy engines bring the containers down and up meanwhile.
+//! Compression of memory that only the device reads. The kernels encode and decode in scratch memory, and the device's copy engines
+//! move containers down and up meanwhile.
 
 mod nvcomp;
 
@@ -21,10 +21,10 @@ use tierflow_transfer::{MemoryBytes, Source, SourceRecord, Target, whole_blocks}
 /// Alignment of the memory that kernels read and write.
 const ALIGNMENT: u64 = 16;
 
-/// Memory is taken in multiples of so many bytes: checkpoints of nearly one size work in the same.
+/// Scratch memory is allocated in multiples of this many bytes, so that checkpoints of similar size use the same memory.
 const UNIT: u64 = 1 << 20;
 
-/// The device, its kernels, and what transfers work in.
+/// The device, its kernels, and the scratch memory of transfers.
 #[derive(Debug)]
 pub(super) struct DeviceCodec {
     device: Device,
@@ -34,17 +34,17 @@ pub(super) struct DeviceCodec {
     free: Mutex<Vec<CodecScratch>>,
 }
 
-/// Device memory of one transfer at a time.
+/// Scratch memory of one transfer, on the device.
 #[derive(Debug, Default)]
 struct CodecScratch {
     containers: Option<Memory>,
-    /// For runs that are not aligned where they lie.
+    /// Memory for a run that is not aligned at its place.
     run: Option<Memory>,
     encoder: Option<(gpu::Encoder, u64)>,
     nvcomp: NvcompScratch,
 }
 
-/// Scratch memory of one transfer, given back to the coder when this is dropped.
+/// Scratch memory of one transfer. Dropping this gives it back to the coder.
 struct CodecLease<'d> {
     scratch: CodecScratch,
     of: &'d DeviceCodec,
@@ -57,7 +57,7 @@ impl Drop for CodecLease<'_> {
     }
 }
 
-/// The containers of an input, how many bytes they are, and how long encoding took.
+/// The containers of an input, their length in bytes, and the nanoseconds that encoding took.
 pub(super) struct DeviceContainers<'d> {
     pub(super) containers: Memory,
     pub(super) bytes: u64,
@@ -65,7 +65,7 @@ pub(super) struct DeviceContainers<'d> {
     _lease: CodecLease<'d>,
 }
 
-/// At least so much device memory, in place of what there was.
+/// Returns at least `bytes` bytes of device memory. Replaces `memory` if it is smaller.
 fn at_least(memory: &mut Option<Memory>, device: &Device, bytes: u64) -> Result<Memory> {
     let bytes = to_usize(0..bytes.next_multiple_of(UNIT)).end;
     if let Some(memory) = memory.as_ref().filter(|memory| memory.len() >= bytes) {
@@ -76,7 +76,7 @@ fn at_least(memory: &mut Option<Memory>, device: &Device, bytes: u64) -> Result<
 }
 
 impl DeviceCodec {
-    /// `None` where the processor reads the fastest tier.
+    /// Returns `None` if the processor reads the fastest tier.
     pub(super) fn new(
         how: &Compression,
         device: &Device,
@@ -105,8 +105,8 @@ impl DeviceCodec {
         }
     }
 
-    /// Encodes the runs of what lies in device memory, and puts `front`, a multiple of [`ALIGNMENT`] bytes, before their
-    /// containers.
+    /// Encodes the runs of `from`, which lies in device memory, and puts `front` before their containers. The length of `front`
+    /// must be a multiple of [`ALIGNMENT`].
     pub(super) fn encode(
         &self,
         context: &mut TierContext,
@@ -188,7 +188,7 @@ impl DeviceCodec {
         Ok(&mut scratch.encoder.insert(encoder).0)
     }
 
-    /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed, or if the host is to decode it.
+    /// Decodes a version of `size` bytes to `to`. Returns false if the version is not compressed, or if the host has to decode it.
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
@@ -200,7 +200,7 @@ impl DeviceCodec {
     ) -> Result<bool> {
         let mut lease = self.take();
         let bytes = from.piece.place.size;
-        // Whole blocks of storage are read.
+        // Storage is read in whole blocks.
         let room = whole_blocks(from.medium.bytes().block(), bytes);
         let containers = at_least(&mut lease.scratch.containers, &self.device, room)?;
         let mut held = MemoryBytes {
@@ -221,7 +221,7 @@ impl DeviceCodec {
         self.decode_brought(context, &mut lease.scratch, bytes, 0..size, to, theirs)
     }
 
-    /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
+    /// Decodes containers in host memory to `range` of `to`. Returns false if the host has to decode them.
     pub(super) fn decode_from_host(
         &self,
         context: &mut TierContext,
@@ -238,7 +238,7 @@ impl DeviceCodec {
         self.decode_brought(context, &mut lease.scratch, bytes, range, to, None)
     }
 
-    /// Decodes the first `bytes` of the containers that were brought to this range of a destination.
+    /// Decodes the first `bytes` bytes of `scratch.containers` to `range` of `to`. Returns false as [`decode`](Self::decode) does.
     fn decode_brought(
         &self,
         context: &mut TierContext,
@@ -256,7 +256,7 @@ impl DeviceCodec {
         let (mut at, mut start) = (0, range.start);
         while start < range.end {
             let mut front = [0; HEADER_BYTES];
-            // Too short a rest is no header.
+            // `parse` refuses a rest that is shorter than a header.
             let rest = to_usize(0..bytes - at).end.min(HEADER_BYTES);
             let front = &mut front[..rest];
             context.fill(&held, at, front, theirs)?;
@@ -296,7 +296,7 @@ impl DeviceCodec {
         Ok(true)
     }
 
-    /// Returns true if the kernels write there.
+    /// Returns true if the kernels can write to `memory`.
     fn reaches(&self, memory: &WriteLoan) -> bool {
         memory.place() == Place::Device
             && memory.device().is_same(&self.device)
@@ -304,7 +304,7 @@ impl DeviceCodec {
     }
 }
 
-/// Returns the result of `work` on the stream, and its nanoseconds as the device measures them: delays of the thread do not count.
+/// Returns the result of `work` on the stream, and the nanoseconds that the device measured. Delays of the thread do not count.
 fn timed<T>(stream: &Stream, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let begun = stream.record_timed()?;
     let done = work()?;
@@ -313,7 +313,7 @@ fn timed<T>(stream: &Stream, work: impl FnOnce() -> Result<T>) -> Result<(T, u64
     Ok((done, ended.elapsed_since(&begun)?.as_nanos() as u64))
 }
 
-/// The predictor that makes an input of this type smallest.
+/// Returns the predictor that makes an input of this type smallest.
 fn smallest(value: Element, encode: &mut impl FnMut(Method) -> Result<u64>) -> Result<Planes> {
     let sizes = Planes::all(value).map(|planes| Ok((encode(planes.into())?, planes)));
     let sizes = sizes.collect::<Result<Vec<_>>>()?;

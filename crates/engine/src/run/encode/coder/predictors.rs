@@ -1,15 +1,16 @@
-//! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying each way, on
-//! the first ones (the host tries a sample of each, the device all of it) and, as data change, now and then.
+//! Chooses how the values of a run are stored: as they are, or as differences from earlier values. The first run of each kind tries
+//! every predictor, and later runs try again now and then, as data change. The host tries a sample of a run, the device all of it.
 
 use super::runs::Run;
 use hashbrown::HashMap;
 use tierflow_codec::Planes;
 use tierflow_sync::model::Mutex;
 
-/// Runs of one kind after which it is found anew, at most: twice as many as the last time, to begin with. A long run is encoded, and counted, part by part on the host.
+/// Largest number of runs of one kind between two trials. At first, each interval is twice as long as the one before. The host
+/// counts each part of a long run.
 const ANEW: u64 = 64;
 
-/// The predictors found, by the kind of the run and its type.
+/// The chosen predictors, by the kind and the type of the run.
 #[derive(Debug, Default)]
 pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Chosen>>);
 
@@ -20,7 +21,7 @@ struct Chosen {
 }
 
 impl Predictors {
-    /// The one for a run. `find` tries them.
+    /// Returns the predictor for a run. Calls `find` to try all of them.
     pub(super) fn of<E>(
         &self,
         run: &Run,

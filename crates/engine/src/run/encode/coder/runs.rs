@@ -1,4 +1,4 @@
-//! Which bytes are encoded together.
+//! Divides checkpoints into runs: bytes that are encoded together.
 
 use crate::plan::Overhead;
 use crate::{Compression, Result};
@@ -6,7 +6,7 @@ use std::ops::Range;
 use tierflow_codec::{Bound, Bounded, Codec, Element as Value, Planes};
 use tierflow_store::container::RegionInfo;
 
-/// Runs of a checkpoint, at most: each has a header, and room for it is set aside.
+/// Largest number of runs of a checkpoint. Each run has a header, for which `overhead` sets room aside.
 const MOST: usize = 64;
 
 /// Bytes of a checkpoint, or of a difference, that are encoded together.
@@ -15,7 +15,7 @@ pub(in super::super) struct Run {
     pub(super) range: Range<u64>,
     pub(super) value: Value,
     pub(super) bound: Option<Bound>,
-    /// Those of one kind and type are taken to be alike, from version to version.
+    /// Groups runs for the choice of predictors: runs of one kind and type are taken to be similar from version to version.
     pub(super) kind: usize,
 }
 
@@ -33,8 +33,8 @@ impl Run {
         Ok(self.bound.map(Bounded::new).transpose()?)
     }
 
-    /// It in parts of so many bytes, a multiple of 1 MiB, but for the last: so that the room that is set aside suffices for them.
-    /// A relative bound is one of each part's largest value then, which is no larger than the run's.
+    /// Returns the run in parts of `part` bytes, except for the last one. `part` is a multiple of 1 MiB, so that `overhead`
+    /// suffices for the parts. A relative bound then refers to each part's largest value, which is at most the run's.
     pub(super) fn cut(&self, part: u64) -> impl Iterator<Item = Self> + '_ {
         let Range { start, end } = self.range;
         let starts = std::iter::successors(Some(start), move |at| at.checked_add(part));
@@ -44,7 +44,7 @@ impl Run {
         })
     }
 
-    /// Bytes of its longest container. One of nvCOMP's is never longer than ours may be.
+    /// Returns the bytes of the longest container of this run. A container of nvCOMP is never longer than this.
     pub(super) fn most(&self) -> Result<u64> {
         let len = self.range.end - self.range.start;
         Ok(match self.bounded()? {
@@ -54,8 +54,9 @@ impl Run {
     }
 }
 
-/// The runs of a checkpoint of `size` bytes, whose regions are these, if they have names. Of more than there may be, those with
-/// bounds are lossless, too: nothing is lost by that but bytes. An `error` takes the place of the bounds.
+/// Returns the runs of a checkpoint of `size` bytes. `layout` has its regions, if they are named. If there would be more runs than
+/// `MOST`, the whole checkpoint is one lossless run, even regions with bounds: only bytes are lost by that. An `error` replaces the
+/// bounds.
 pub(in super::super) fn of(
     how: &Compression,
     layout: Option<&[RegionInfo]>,
@@ -97,8 +98,8 @@ pub(in super::super) fn of(
     runs
 }
 
-/// The most bytes by which the containers of a checkpoint are longer than it: those of its first MiB in each type, and those of a
-/// run that ends in the middle of a block.
+/// Returns how many bytes longer than a checkpoint its containers are, at most: `each` for every MiB, in the worst type, and
+/// `fixed` for runs that end within a block.
 pub(in super::super) fn overhead() -> Result<Overhead> {
     const MIB: u64 = 1 << 20;
     let (mut each, mut fixed) = (0, 0);
@@ -169,7 +170,7 @@ mod tests {
             (61..64, Value::Bf16, false),
         ];
         assert_eq!(found, expected);
-        // The call's error takes the place of bounds, and makes none where there is none.
+        // The call's error replaces bounds, and adds none to regions without a bound.
         let bounds = of(&how, Some(&layout), 64, Some(2.0))
             .into_iter()
             .map(|run| run.bound);

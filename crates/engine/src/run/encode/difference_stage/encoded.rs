@@ -1,5 +1,6 @@
-//! Differences are encoded before they go down: in frames, whose first bytes are the difference's header as it is, so that what
-//! is told from it is told without decoding. All behind it is one run: metadata by themselves are hardly fewer bytes.
+//! Compresses differences before they go down, as frames. A frame starts with the difference's header as it is, so that readers
+//! need not decode the frame for the header's fields. The rest of the difference is one run: compressed by itself, the metadata
+//! would hardly be smaller.
 
 pub(super) use super::super::coder::EncodedInput;
 
@@ -18,18 +19,18 @@ use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
 use tierflow_transfer::MemoryBytes;
 
-/// The coder of differences, where encoding pays off.
+/// The coder of differences.
 #[derive(Debug)]
 pub(super) struct DifferenceCoder(Coder);
 
 impl DifferenceCoder {
     /// # Errors
-    /// Those of [`Coder::new`].
+    /// As for [`Coder::new`].
     pub(super) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Ok(Self(Coder::new(how, device, tiers)?))
     }
 
-    /// The frame of a difference, if it becomes smaller.
+    /// Returns the frame of a difference, or `None` if the frame would not be smaller.
     pub(super) fn encode(
         &self,
         context: &mut TierContext,
@@ -41,7 +42,7 @@ impl DifferenceCoder {
             return None;
         }
         let value = prevailing(self.0.how(), (stage_input.layout)().as_deref());
-        // Whole checkpoints are alike, and what changed is.
+        // Differences without a base resemble each other, and so do those with a base.
         let kind = usize::from(outcome.is_alone);
         let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
         let encode = |context: &mut TierContext, input: &Input<'_>, header: &[u8]| {
@@ -71,7 +72,8 @@ impl DifferenceCoder {
         }
     }
 
-    /// Sends `bytes` that stand for a difference of `raw`, or are it.
+    /// Sends `bytes` bytes, the compressed or plain form of a difference of `raw` bytes, by calling `put`. Measures the time for
+    /// the governor.
     pub(super) fn send(
         &self,
         raw: u64,
@@ -86,9 +88,10 @@ impl DifferenceCoder {
         self.0.metrics()
     }
 
-    /// Has the device decode the frames among these differences of checkpoints of `size` bytes, and lends what it made of each. In
-    /// their place come the differences with what the host reads of them, and zeros for payloads. Nothing happens if the host is to
-    /// decode them, as where the device has no memory.
+    /// Makes the device decode the frames among `stored`, the differences of checkpoints of `size` bytes. Returns a loan of each
+    /// decoded difference. Replaces each frame in `stored` by the difference's header and metadata, which the host reads, with
+    /// zeros for the payload. Returns no loans, and changes nothing, if the host has to decode, such as when device memory is
+    /// short.
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
@@ -156,7 +159,7 @@ impl DifferenceCoder {
     }
 }
 
-/// Returns the type that most bytes of a checkpoint have.
+/// Returns the element type of most bytes of a checkpoint.
 fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
     let mut all = Value::ALL.map(|value| (value, 0));
     for region in layout.unwrap_or_default() {
@@ -170,10 +173,10 @@ fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
     }
 }
 
-/// The difference of a checkpoint of `size` bytes, of what was stored of it.
+/// Returns the difference of a checkpoint of `size` bytes, decoded if `stored` is a frame.
 ///
 /// # Errors
-/// [`Error::Damaged`](crate::Error::Damaged) if a frame is damaged, or says that it is longer than such differences are.
+/// [`Error::Damaged`](crate::Error::Damaged) if a frame is damaged, or names a length that no difference of such a checkpoint has.
 pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
     if !Frame::is_one(stored.as_ref()) {
         return Ok(stored);
@@ -182,7 +185,7 @@ pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
     Ok(Bytes::Owned(frame.to_vec(most_stored_bytes(size))?))
 }
 
-/// Bytes that start with a difference's header, of what was stored of it.
+/// Returns the first bytes of a difference, its header included, from a frame or from the difference itself.
 pub(super) fn plain(stored: &[u8]) -> &[u8] {
     match Frame::parse(stored) {
         Ok(frame) => frame.plain(),
@@ -217,7 +220,7 @@ mod tests {
         assert!(matches!(refused, Err(Error::Damaged(_))));
         for cut in [0, 8, 64, 100, 300] {
             let cut = frame(size)[..cut].to_vec();
-            // Without its magic it is taken for a difference, which says that it is none.
+            // A frame without its magic is taken for a difference. Parsing it as a difference fails later.
             let is_frame = Frame::is_one(&cut);
             assert_eq!(length(cut, size).is_err(), is_frame);
         }

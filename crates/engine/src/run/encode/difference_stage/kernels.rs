@@ -19,8 +19,8 @@ const CHAINS: usize = 2;
 /// Largest number of differences in device memory: one being made, and one on its way down.
 const OUTPUTS: usize = 2;
 
-/// The device, its kernels, memory for differences, and the chains used last. A program that restores its newest versions
-/// needs no other chains.
+/// The device, its kernels, memory for differences, and the chains used last. More chains would not help a program that restores
+/// its newest versions.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
@@ -55,13 +55,13 @@ pub(super) struct Lineage {
 #[derive(Debug, Clone)]
 pub(super) struct Validity(Arc<AtomicBool>);
 
-/// A difference that the device is making; none if it could not be begun.
+/// A difference that the device is making. `making` is `None` if the device did not begin one.
 pub(super) struct EncodeStarted<'k> {
     output: OutputBuffer<'k>,
     making: Option<(gpu::Encoding, Validity)>,
 }
 
-/// A difference that the device has made; none if it could not be begun.
+/// A difference that the device has made. `made` is `None` if the device did not begin one.
 pub(super) struct EncodeDone<'k> {
     pub(super) output: OutputBuffer<'k>,
     pub(super) made: Option<(Result<Summary>, Validity)>,
@@ -72,12 +72,12 @@ pub(super) struct EncodeDone<'k> {
 struct Loaded {
     /// Headers of the differences, oldest first. A header has the sums of its content and of its parent's.
     heads: Vec<Vec<u8>>,
-    /// Locked while the chain is loaded; `None` if that failed.
+    /// The chain in device memory, locked while it is loaded. `None` before that, and after a failure.
     resident: Mutex<Option<gpu::Resident>, { rank::LIST }>,
 }
 
 impl OnDevice {
-    /// Loads the kernels; `None` if the processor reads the fastest tier.
+    /// Loads the kernels. Returns `None` if the processor reads the fastest tier.
     pub(super) fn new(device: &Device, tiers: &[TierState]) -> Result<Option<Self>> {
         let needs_kernels = starts_on_device(tiers) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
@@ -99,7 +99,7 @@ impl OnDevice {
         })
     }
 
-    /// Waits for a buffer for the difference of a checkpoint of `len` bytes; `None` if the engine ends before.
+    /// Waits for a buffer for the difference of a checkpoint of `len` bytes. Returns `None` if the engine closes before.
     pub(super) fn output(&self, len: u64) -> Result<Option<OutputBuffer<'_>>> {
         let bytes = most_stored_bytes(len) as usize;
         let memory = self.outputs.wait(|outputs| match outputs.is_closed {
@@ -132,7 +132,7 @@ impl OutputBufferPool {
         if self.all == OUTPUTS {
             return Ok(None);
         }
-        // The first call allocates all buffers, as it waits for the device in any case: later calls do not wait for it.
+        // The first call allocates all buffers: it waits for the device in any case, so later calls need not.
         loop {
             match device.alloc(bytes) {
                 Ok(memory) => {
@@ -198,7 +198,7 @@ impl Lineage {
 }
 
 impl<'k> EncodeStarted<'k> {
-    /// Returns a difference that is not begun yet.
+    /// Returns an `EncodeStarted` without a difference.
     pub(super) fn nothing(output: OutputBuffer<'k>) -> Self {
         let making = None;
         Self { output, making }
@@ -215,7 +215,7 @@ impl<'k> EncodeStarted<'k> {
 }
 
 impl OnDevice {
-    /// Makes the device restore a checkpoint from its differences, and decode these if there is a `coder`. Returns false if
+    /// Makes the device restore a checkpoint from its differences. With a `coder`, the device decompresses them. Returns false if
     /// the checkpoint is not stored as differences.
     pub(super) fn up(
         &self,
@@ -245,7 +245,7 @@ impl OnDevice {
         restored.map(|()| true).map_err(at_source)
     }
 
-    /// Makes the device restore a checkpoint from its newest difference and those before it. `others` fetches the latter if
+    /// Makes the device restore a checkpoint from its newest difference and the earlier ones. `others` fetches the earlier ones if
     /// they are not in device memory.
     fn restore(
         &self,
@@ -281,18 +281,18 @@ impl OnDevice {
         })?;
         let restoring = chain.enqueue(resident_chain, context, &head, whole)?;
         drop(resident);
-        // A damaged difference is known only now. Another copy of it may be sound.
+        // A damaged difference is detected only now. Another copy of it may be intact.
         let restored = restoring.wait().result;
         Ok(restored.inspect_err(|_| self.forget(&chain))?)
     }
 
-    /// Loads the chain anew when it is needed next.
+    /// Removes the chain from the list, so that it is loaded again when needed.
     fn forget(&self, chain: &Arc<Loaded>) {
         let mut chains = self.chains.lock();
         chains.retain(|other| !Arc::ptr_eq(other, chain));
     }
 
-    /// Returns the chain with a difference of this header. If there is none, keeps `new`.
+    /// Returns the loaded chain that has a difference with this header. If there is none, adds `new` to the list.
     fn loaded(&self, head: &[u8], new: Option<&Arc<Loaded>>) -> Option<Arc<Loaded>> {
         let mut chains = self.chains.lock();
         let is_of = |chain: &Arc<Loaded>| chain.heads.iter().any(|known| known == head);
@@ -305,7 +305,7 @@ impl OnDevice {
         found
     }
 
-    /// Loads the differences of checkpoints of `size` bytes. Without a coder the host decodes the encoded ones.
+    /// Loads the differences of checkpoints of `size` bytes. Without a coder, the host decompresses them.
     fn load(
         &self,
         context: &mut TierContext,

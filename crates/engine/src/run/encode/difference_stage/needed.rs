@@ -1,5 +1,5 @@
-//! The differences of a chain that a restore of a version reads: those up to one that names the places of all chunks, and those
-//! that store the chunks that these name.
+//! The differences of a chain that a restore reads: from the version back to a difference that names the places of all chunks, and
+//! the differences that store those chunks.
 
 use super::super::stored::{self, Bytes};
 use super::{Links, PlacedPiece, TierContext, encoded};
@@ -9,11 +9,11 @@ use crate::run::medium::TierState;
 use std::collections::BTreeSet;
 use tierflow_dedup::Container;
 
-/// The differences known to be needed while those before a version are looked through, the nearest first.
+/// The differences that a restore needs, as far as the differences read so far tell. Reading starts at the newest one.
 struct Needed {
-    /// The difference that the one read last builds upon, if it needs that.
+    /// Ordinal of the base of the difference read last, if the restore needs that base.
     parent: Option<u32>,
-    /// Differences that store chunks.
+    /// Ordinals of the differences that store chunks.
     sources: BTreeSet<u32>,
 }
 
@@ -37,7 +37,8 @@ impl Needed {
     }
 }
 
-/// Returns the stored bytes that a restore of a version of `size` bytes reads, the oldest first, decoded if there are several.
+/// Returns the stored bytes that a restore of a version of `size` bytes reads, the oldest first. Decompresses them if there are
+/// several.
 pub(super) fn fetch(
     context: &mut TierContext,
     tiers: &[TierState],

@@ -1,16 +1,16 @@
-//! The differences that a restore of the newest version reads, and how a chain goes on where they become too many.
+//! The differences that a restore of the newest version reads, and how the chain continues if they become too many bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_dedup::{HEADER_BYTES, Origins, SHIFTED_BYTES, Summary};
 
-/// The bytes that a restore may read.
+/// The limit of the bytes that a restore reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
-    /// The most, in checkpoints.
+    /// Largest number of bytes, in checkpoints.
     pub(super) checkpoints: u64,
-    /// True if a restore reads every byte of each difference that it needs: storage is read so, the device loads them so, and
-    /// compressed ones are decoded so. Of differences in host memory, the host's cores read header and entries, and of the chunks
-    /// those that the version has.
+    /// True if a restore reads every byte of each difference that it needs: from storage, into device memory, or to decompress.
+    /// False if all differences lie uncompressed in host memory. Then the host's cores read their headers and entries, and only the
+    /// chunks that belong to the version.
     pub(super) whole: bool,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Bound {
 pub(super) enum Start {
     /// The difference builds upon the one before.
     Difference,
-    /// The difference names the places of all chunks, which are in these differences and in itself.
+    /// The difference names the places of all chunks: in itself, or in the differences with these ordinals.
     Consolidated(BTreeSet<u32>),
     /// The difference has all chunks, and a new lineage begins with it.
     Alone,
@@ -28,21 +28,21 @@ pub(super) enum Start {
 /// The bytes that a restore of the newest version reads.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    /// Bytes of each difference that it reads, by its number in the lineage.
+    /// Bytes that the restore reads of each difference, by ordinal.
     of: BTreeMap<u32, u64>,
-    /// The sum of these.
+    /// The sum of `of`.
     bytes: u64,
-    /// The largest of those that build upon the one before.
+    /// Bytes read of the largest difference that builds upon its predecessor.
     largest: u64,
 }
 
 /// A difference that a consolidation keeps or gives up.
 struct Candidate {
-    /// The number of the difference in the lineage.
+    /// The ordinal of the difference in the lineage.
     ordinal: u32,
-    /// Bytes that it has of the newest checkpoint.
+    /// Bytes of the newest checkpoint that the difference stores.
     bytes: u64,
-    /// Bytes that a restore reads of it.
+    /// Bytes that a restore reads of the difference.
     read: u64,
 }
 
@@ -62,8 +62,8 @@ impl Bound {
 }
 
 impl Reads {
-    /// Adds a difference. Returns false, and adds nothing, if it is to be made anew with all chunks: little is as before, or a
-    /// restore would read more than the bound allows.
+    /// Adds a difference. Returns false, and adds nothing, if the difference must be made anew with all chunks: either it has
+    /// little in common with its base, or a restore would read more than the bound.
     pub(super) fn add(&mut self, bound: Bound, summary: &Summary, start: &Start) -> bool {
         let (size, own) = (summary.checkpoint_bytes, bound.of(summary));
         let durable = match start {
@@ -95,11 +95,12 @@ impl Reads {
         self.bytes + self.largest > bound.bytes(size)
     }
 
-    /// Chooses the differences that restores go on reading behind a consolidation of a checkpoint of `size` bytes. `None` if
-    /// storing it whole serves better.
+    /// Chooses the differences that restores still read after a consolidation of a checkpoint of `size` bytes. Returns `None` if
+    /// storing the checkpoint whole is better.
     ///
-    /// The consolidated difference stores the chunks of the differences that are given up, those first that have the fewest of
-    /// the bytes that are read of them. The choice stores the least for each byte that restores may read of later differences.
+    /// The consolidated difference stores the chunks of the differences that it gives up. Differences are given up in the order of
+    /// `bytes` divided by `read`, the smallest first. The choice stores the fewest bytes per byte that restores may still read of
+    /// later differences.
     pub(super) fn consolidation(
         &self,
         bound: Bound,
@@ -121,7 +122,8 @@ impl Reads {
         let allowed = bound.bytes(size);
         let entries = HEADER_BYTES as u64 + SHIFTED_BYTES * origins.entries;
         let mut durable: u64 = candidates.iter().map(|candidate| candidate.read).sum();
-        // Bytes that are stored, and those that restores may read of later differences; at first, of a whole checkpoint.
+        // `stored` and `left`: bytes to store now, and bytes that restores may read of later differences. At first, those of a
+        // whole checkpoint.
         let mut stored = entries;
         let whole = if bound.whole { size } else { 0 };
         let mut best = (size, allowed.saturating_sub(whole));

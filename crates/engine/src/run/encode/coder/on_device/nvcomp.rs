@@ -1,10 +1,10 @@
-//! nvCOMP in place of our kernels, where it is asked for.
+//! Compression by nvCOMP in place of our kernels, if the options ask for it.
 
 use crate::{BuildError, Compression, Result, Value};
 use tierflow_codec::{Header, NvcompCodec, gpu};
 use tierflow_device::{Device, ReadLoan, Stream, WriteLoan};
 
-/// The codec to encode by, and the library.
+/// The chosen codec, and the loaded library.
 #[derive(Debug)]
 pub(super) struct Nvcomp {
     codec: NvcompCodec,
@@ -15,7 +15,7 @@ pub(super) struct Nvcomp {
 pub(super) type NvcompScratch = Option<gpu::NvcompCoder>;
 
 impl Nvcomp {
-    /// Loads the library if a codec of nvCOMP is asked for.
+    /// Loads the library if the options choose a codec of nvCOMP.
     ///
     /// # Errors
     /// [`BuildError::Reduction`] if the library is missing: the engine is not built, as no other codec takes its place.
@@ -27,7 +27,7 @@ impl Nvcomp {
         how.nvcomp_codec().map(load).transpose()
     }
 
-    /// Encodes values to where there is room, and returns the container's bytes.
+    /// Encodes `data` to `out`. Returns the length of the container in bytes.
     pub(super) fn encode(
         &self,
         scratch: &mut NvcompScratch,
@@ -41,7 +41,7 @@ impl Nvcomp {
         Ok(header.stored_bytes)
     }
 
-    /// Decodes a container of LZ4.
+    /// Decodes a container of nvCOMP's LZ4.
     pub(super) fn decode(
         &self,
         scratch: &mut NvcompScratch,
