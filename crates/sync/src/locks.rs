@@ -48,8 +48,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         })
     }
 
-    /// Returns true if a thread holds the lock now: then a lock attempt would wait, and a thread that times its waits counts this
-    /// one.
+    /// Returns true if a thread holds the lock now. A thread that times its wait for the lock asks this before.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.0.is_locked()
