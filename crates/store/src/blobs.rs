@@ -4,7 +4,7 @@ use crate::{ByteSource, Ready, RecordBytes, Result};
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-/// The state of a blob, by which a changed one is told from the one that was read.
+/// The state of a blob. A different stamp shows that the blob changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobStamp {
     /// Length of the blob in bytes.

@@ -79,7 +79,7 @@ pub enum Error {
         /// The directory.
         directory: PathBuf,
     },
-    /// The directory is no longer there: make it again and open it anew. Its contents are lost.
+    /// The directory is no longer there: make it again and open it anew. The contents of the old directory are lost.
     #[error("{} was removed or replaced while it was in use: make it again and open it anew", .directory.display())]
     Vanished {
         /// The directory.

@@ -112,7 +112,7 @@ pub fn within_limit(end: u64) -> io::Result<()> {
 }
 
 /// Replaces a file by these bytes in one step: readers see either the old bytes or the new ones, even if other writers replace the
-/// file at the same time. If `lasts` is true, the new bytes are on the disk when this returns. They are first written to another
+/// file at the same time. If `lasts` is true, the new bytes are on the disk when this returns. The call first writes them to another
 /// file in the same directory, whose name is that of the file with `.tierflow-`, numbers and `.new` appended; no other file has it.
 ///
 /// # Errors

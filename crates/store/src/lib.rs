@@ -98,7 +98,7 @@ pub trait Storage: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Announces that the caller will write these bytes into the [file](Self::file) without this storage. Their checksums become
+    /// Announces that the caller will write these bytes into the [file](Self::file) without this storage. The checksums of these bytes become
     /// invalid.
     fn written_past(&self, _offset: u64, _bytes: u64) {}
 

@@ -89,8 +89,8 @@ pub trait Vault: Debug + Send + Sync {
     }
 
     /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or all of them if it is `None`: the group
-    /// continues from there. This run has written nothing yet. A vault that keeps notes no longer lists these pieces and refuses
-    /// copies of them. This becomes permanent once the run starts to write a piece, and not before. Other vaults do nothing: they
+    /// continues from there. The run has written nothing yet. A vault that keeps notes no longer lists these pieces and refuses
+    /// copies of them. The truncation becomes permanent once the run starts to write a piece, and not before. Other vaults do nothing: they
     /// still list the pieces, and the caller [removes](Self::remove) them once a version of this run is durable.
     ///
     /// # Errors

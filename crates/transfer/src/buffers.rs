@@ -52,7 +52,7 @@ impl BufferPool {
             Some(reservation) if reservation.memory().len() >= needed => reservation,
             _ => {
                 let reservation = self.device.reserve_host(needed)?;
-                // Unpinned memory is slower but works. Its pages are allocated at first use, or by the pinning.
+                // Unpinned memory is slower but works. The pages are allocated at first use, or by the pinning.
                 let _ = reservation.pin(0..needed)?;
                 reservation
             }

@@ -194,7 +194,7 @@ impl Requests {
     }
 }
 
-/// Returns the error for a channel without another end. This cannot happen, as the helper of the requests holds that end.
+/// Returns the error for a channel without another end. The case cannot occur, as the helper of the requests holds that end.
 fn lost() -> Error {
     Error::Caller("a request whose answer is lost".into())
 }

@@ -71,7 +71,7 @@ pub struct Head {
     pub epoch: u32,
     /// Number of the application's run that wrote the record. The pieces of one version must have the same.
     pub run: u64,
-    /// The version that this one is a difference against. That version and all of its bases are kept as long as this one.
+    /// The version that this one is a difference against. The base and all of its bases are kept as long as this one.
     pub base: Option<u64>,
     /// Time of the write, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
     pub created: u64,

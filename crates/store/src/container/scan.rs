@@ -63,7 +63,7 @@ pub enum Found {
     Damage {
         /// The offset at which they start.
         offset: u64,
-        /// Their fault.
+        /// The fault of these bytes.
         what: Invalid,
     },
 }

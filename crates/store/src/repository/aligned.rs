@@ -54,7 +54,7 @@ impl Memory {
 }
 
 impl Aligned {
-    /// Returns the first `length` bytes. Their contents are unspecified.
+    /// Returns the first `length` bytes. The contents are unspecified.
     pub(crate) fn get_mut(&mut self, length: usize) -> &mut [u8] {
         if self.0.bytes().len() < length {
             self.0 = Memory::new(length);

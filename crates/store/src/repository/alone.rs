@@ -34,7 +34,7 @@ fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFi
     let stamp = |name: &str| directory.stamp(name).ok().flatten();
     let own = stamp(unpublished);
     directory.publish(unpublished, &published).inspect_err(|_| {
-        // The piece has its name but may not be durable. Its save failed, so it is removed. A file that another process wrote
+        // The piece has its name but may not be durable. The save failed, so the file is removed. A file that another process wrote
         // stays.
         if own.is_some() && stamp(&published) == own {
             let _already_failed = directory.remove(&published);

@@ -65,7 +65,7 @@ pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>>
     index(&rows, epoch, sequence, position)
 }
 
-/// Returns the index of a whole segment, which ends the segment. Its sequence is 0, which no index of a batch has.
+/// Returns the index of a whole segment, which ends the segment. The index has the sequence 0, which no index of a batch has.
 pub(super) fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Result<Vec<u8>> {
     index(rows, epoch, 0, position)
 }

@@ -28,7 +28,7 @@ pub struct RecordBytes<'a> {
 const STEP: usize = 4 << 20;
 
 impl<'a> RecordBytes<'a> {
-    /// Lays out a snapshot. Its bytes are fetched twice: once here for their checksums, and once by [`fill`](Self::fill). Both must
+    /// Lays out a snapshot. The snapshot's bytes are fetched twice: once here for their checksums, and once by [`fill`](Self::fill). Both must
     /// be the same.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub(crate) trait Heads {
         Some((0..).zip(&pieces).map(row).collect())
     }
 
-    /// Returns a version if all of its pieces are there and, if there is more than one, some rank has seen them all. Its base may
+    /// Returns a version if all of its pieces are there and, if there is more than one, some rank has seen them all. The base may
     /// be missing.
     fn has_all(&self, version: u64) -> Option<VersionInfo> {
         let pieces = self.all_pieces(version)?;

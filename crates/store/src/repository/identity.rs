@@ -264,7 +264,7 @@ mod tests {
             marks(&[(1, 1), (2, 3), (3, 9)]),
         );
         assert!(here.are_strangers(2, (2, &there)));
-        // One run knew of the other, or the last run knew of both.
+        // The first run knew of the second, or the last run knew of both.
         assert!(!here.are_strangers(2, (1, &there)));
         assert!(!here.are_strangers(3, (2, &there)));
         // Nothing can be said about runs that are as old as the dropped marks.

@@ -355,7 +355,7 @@ mod tests {
                 for _ in 0..draws.index(60 * ranks) {
                     let at = draws.index(ranks);
                     if draws.once(40) {
-                        // The rank was killed, or it ended and made another call. It starts alone.
+                        // The rank was killed, or it ended and made another call. The rank starts alone.
                         group.ranks[at] = group.rank(at);
                     }
                     group.step(at, &mut draws);

@@ -359,7 +359,7 @@ impl Repository {
         seen.chain(state.refused.values().cloned()).collect()
     }
 
-    /// Looks for changes in the directories of other ranks. This process itself changes those of its own ranks.
+    /// Looks for changes in the directories of other ranks. The directories of its own ranks change only by this process.
     fn refresh(&self, state: &mut State) -> Result<()> {
         let top = match &self.top {
             Top::Directory(top) => top,

@@ -15,7 +15,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// One rank's piece of a version. An open piece stays readable after a pruning.
+/// The piece of one rank of a version. An open piece stays readable after a pruning.
 #[derive(Debug)]
 pub struct Piece {
     head: Head,

@@ -137,7 +137,7 @@ impl Repository {
         self.remove_even_bases(&free)
     }
 
-    /// Gives up versions like [`remove`](Self::remove), even if differences build upon them. These differences are not whole here
+    /// Gives up versions like [`remove`](Self::remove), even if differences build upon them. Such differences are not whole here
     /// any more. For callers that also keep them elsewhere.
     ///
     /// # Errors

@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(std::fs::read(home.path().join("note")).unwrap(), [3; 100]);
     }
 
-    /// Opens a directory without support for renames with flags, as on NFS. It holds a file "old" of one byte.
+    /// Opens a directory without support for renames with flags, as on NFS. The directory holds a file "old" of one byte.
     fn without_flags(home: &std::path::Path) -> (Directory, Arc<Faults>) {
         let faults = Arc::<Faults>::default();
         faults.renames_are_plain.store(true, Ordering::Relaxed);

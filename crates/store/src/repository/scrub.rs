@@ -87,7 +87,7 @@ impl Repository {
         Ok(scrubbed)
     }
 
-    /// Scrubs blobs, as [`scrub`](Self::scrub) does. They were listed before.
+    /// Scrubs blobs, as [`scrub`](Self::scrub) does. The blobs were listed before.
     fn scrub_blobs(
         &self,
         version: Option<u64>,

@@ -128,7 +128,7 @@ impl Packer {
         queue
     }
 
-    /// Waits for the callers of the last group, at most as long as that group's write took. They were woken together and are likely
+    /// Waits for the callers of the last group, at most as long as that group's write took. All of them were woken together and are likely
     /// to save again; a synchronisation without them would let them wait for the whole next write.
     fn gather<'a>(
         &'a self,
@@ -140,7 +140,7 @@ impl Packer {
         queue
     }
 
-    /// Writes a batch and makes it durable, together with the batches of other callers. One of the callers writes for all and
+    /// Writes a batch and makes it durable, together with the batches of other callers. A single caller writes for all and
     /// passes the records, with their places, to its `keep`. All callers pass an equivalent `keep`.
     pub(crate) fn save(
         &self,

@@ -96,12 +96,12 @@ impl<'a> Region<'a> {
     }
 }
 
-/// One rank's piece of a version, to be saved.
+/// The piece of one rank of a version, to be saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
     /// Number of the version.
     pub version: u64,
-    /// The version that this one is a difference against. This version counts once that one is whole.
+    /// The version that this one is a difference against. A difference counts once its base is whole.
     pub base: Option<u64>,
     /// The regions of the piece. No two have the same name.
     pub regions: &'a [Region<'a>],

@@ -48,7 +48,7 @@ pub struct VersionInfo {
     pub base: Option<u64>,
 }
 
-/// One rank's piece, as described by its head.
+/// The piece of one rank, as described by its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceInfo {
     /// Number of the version.

@@ -33,7 +33,7 @@ pub enum Points {
 pub struct Effort {
     /// The numbers of writers.
     pub points: Points,
-    /// Number of measurements for each number of writers. Their median counts.
+    /// Number of measurements for each number of writers. The median of them counts.
     pub trials: u32,
     /// The least time of one measurement, so that the start and the end of the writes do not matter.
     pub at_least: Duration,
@@ -114,7 +114,7 @@ pub fn measure(
     let mut turns = Vec::new();
     for &(storage, writers) in points {
         let buffers = &buffers[..writers.max(1) as usize];
-        // The first trial starts cold. Its throughput determines how much the others write.
+        // The first trial starts cold. The throughput of this trial determines how much the others write.
         let few = 16_u32.div_ceil(writers.max(1)).max(2);
         let throughput = once(storage, buffers, few, few)?;
         let bytes = throughput * effort.at_least.as_secs_f64();
