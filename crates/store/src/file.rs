@@ -103,7 +103,7 @@ fn check(offset: u64, bytes: &[u8]) -> Result<()> {
 /// would have.
 ///
 /// # Errors
-/// [`Errno::FBIG`].
+/// [`Errno::FBIG`] if `end` exceeds the limit.
 pub fn within_limit(end: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if end > limit => Err(Errno::FBIG),

@@ -35,7 +35,7 @@ pub trait Protection: Debug + Send + Sync {
     fn open(&self, node: NodeDirectory<'_>) -> Result<Arc<dyn Protector>>;
 }
 
-/// A version that was protected and cannot be brought back.
+/// A version that was protected and cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostVersion {
     /// The version.

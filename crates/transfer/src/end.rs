@@ -68,7 +68,7 @@ pub trait Source: Sync {
 
 /// The end to which bytes go.
 pub trait Target: Send {
-    /// The kind of the medium.
+    /// Returns the kind of the medium.
     fn kind(&self) -> MediumKind;
 
     /// Returns true if this end can copy from memory that only a device reaches.

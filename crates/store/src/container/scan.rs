@@ -1,4 +1,4 @@
-//! Finding the records of a file, whole or not.
+//! Finds the records of a file, damaged or not.
 
 use super::{Head, Invalid, UNIT, checksum};
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Damage: bytes that are not as they were written.
+//! Damage: bytes that are not those that were written.
 
 use crate::container::UNREADABLE;
 use std::path::PathBuf;

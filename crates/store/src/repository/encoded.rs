@@ -75,7 +75,7 @@ impl<'a> RecordBytes<'a> {
     /// Fills `bytes` with the payload from `offset`, a multiple of 1 MiB.
     ///
     /// # Errors
-    /// The errors of pulling or reading.
+    /// The errors of fetching or reading the bytes.
     pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.layout.fill(offset, bytes)
     }
