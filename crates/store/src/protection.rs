@@ -63,7 +63,7 @@ pub trait Protector: Vault {
     fn is_protected(&self, version: u64) -> bool;
 
     /// Waits until one version, or all versions of this vault if `version` is `None`, are protected. Returns true if they are
-    /// before `patience` is over. A driven vault does not wait.
+    /// before `patience` is over. A driven vault returns true at once.
     ///
     /// # Errors
     /// [`Error::Unprotected`](crate::Error::Unprotected) if nothing can be protected any more, with the reason.
@@ -74,10 +74,11 @@ pub trait Protector: Vault {
         0
     }
 
-    /// Protects the versions that all members have by now. A driven vault does so on the calling thread.
+    /// Protects the versions that all members have by now. If the vault is driven, the call is collective and does the work on the
+    /// calling thread. Otherwise the call waits for the background thread.
     ///
     /// # Errors
-    /// [`Error::Unprotected`](crate::Error::Unprotected) if nothing can be protected any more, with the reason.
+    /// [`Error::Unprotected`](crate::Error::Unprotected) if a version is not protected, with the reason.
     fn protect(&self) -> Result<()>;
 
     /// Forgets the protection of versions of higher numbers than `after`, from which the group continues. The protection is
