@@ -87,8 +87,7 @@ fn choose(directory: Option<&Path>, chosen: &Mutex<Option<PathBuf>>) {
 }
 
 impl Faults {
-    /// Calls `open` so that these faults affect all I/O of the repositories that it opens, with options that it makes on this
-    /// thread.
+    /// Calls `open`. The options that `open` makes on this thread get these faults, which affect all I/O of their repositories.
     pub fn during<R>(self: &Arc<Self>, open: impl FnOnce() -> R) -> R {
         let before = CURRENT.replace(Some(Arc::clone(self)));
         let opened = open();

@@ -185,8 +185,8 @@ impl VelocHead {
     }
 }
 
-/// The heads that count, by name and version. Heads are inserted in the order of their serials: a program that wrote a version
-/// again, or an older one, had gone back to before it, and versions that it wrote after that one do not count any more.
+/// The heads that count, by name and version. Heads are inserted in the order of their serials. If a program wrote a version again,
+/// or an older one, it had gone back to before that version. The later versions do not count any more.
 #[derive(Debug, Clone, Default)]
 pub struct Names(BTreeMap<String, BTreeMap<u64, VelocHead>>);
 

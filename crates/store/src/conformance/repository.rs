@@ -298,7 +298,7 @@ pub fn a_difference_counts_once_its_base_is_there(home: &dyn Home) {
     assert_eq!(read, b"little");
 }
 
-/// Checks that a retention that runs beside a writer removes only versions that its rule gives up.
+/// Checks that a retention beside a writer removes only the versions that its rule gives up.
 pub fn saving_and_pruning_at_the_same_time_loses_nothing_that_is_kept(home: &dyn Home) {
     let repository = open(home);
     let newest = AtomicU64::new(0);

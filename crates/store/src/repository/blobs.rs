@@ -409,8 +409,8 @@ impl Repository {
     }
 }
 
-/// A blob that will be removed. Blobs are removed in the order of their fields: first pieces that do not count, so that none of
-/// them counts again; then manifests, as a version without its manifest does not exist; then the other pieces.
+/// A blob that will be removed. Blobs are removed in the order of their fields: first pieces that do not count, then manifests,
+/// then the other pieces. So no piece counts again, and a version ends with its manifest.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Going {
     class: u8,

@@ -245,8 +245,8 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let seen = self.files.get(&name);
-        // A segment that is still written is always read: it grows in space that was reserved before, and its modification time may
-        // not change, as it is taken when a write begins, or by a coarse clock.
+        // A segment that is still written is always read. The size may stay the same, as the segment grows in reserved space. The
+        // modification time may stay the same, as a write sets it when it begins, and by a coarse clock.
         let is_same =
             |seen: &FileEntry| seen.details().stamp == Some(stamp) && seen.published == published;
         if published && seen.is_some_and(|seen| is_same(seen)) {

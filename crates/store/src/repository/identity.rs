@@ -74,8 +74,8 @@ impl Identity {
 /// continued from an older version, so these versions belong to a history that was given up. Callers ask this if the last run wrote
 /// elsewhere.
 ///
-/// Considers only runs of which other versions were copied there: a run that writes only here counts as durable the versions that
-/// lie here.
+/// Considers only runs with other versions that lie in both places. A run that writes only here reports its versions as durable
+/// once they lie here.
 #[must_use]
 pub fn left_behind(
     here: &BTreeMap<u64, Identity>,
@@ -138,8 +138,8 @@ impl Marks {
     }
 }
 
-/// The numbers of the records that one run of a rank writes in any directory: an epoch, higher than that of each earlier run that
-/// it knows of, and a sequence within the epoch. Directories that a run writes at the same time share one order.
+/// The numbers of the records of one run of a rank, in all of its directories: an epoch, and a sequence within the epoch. The epoch
+/// is higher than that of each known earlier run. Directories that a run writes at the same time share one order.
 #[derive(Debug, Clone, Default)]
 pub struct Order(Arc<Mutex<Counters>>);
 

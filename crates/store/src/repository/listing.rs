@@ -168,8 +168,8 @@ impl State {
         catalog.files.get_mut(&name.name)?.blob.as_mut()
     }
 
-    /// Corrects a listing that may lag: asks for each blob by its name that this process wrote and that no listing has shown yet,
-    /// if this listing lacks it or shows another state.
+    /// Corrects a listing that may lag. Considers the blobs of this process that no listing has shown yet: if this listing lacks
+    /// one or shows another state, asks for that blob by its name.
     fn correct(&mut self, there: &mut Vec<Listed>, blobs: &dyn Blobs) -> Result<()> {
         let new = self.catalogs.iter().flat_map(|(rank, catalog)| {
             let new = catalog.files.iter();

@@ -1,10 +1,10 @@
 //! Lets ranks meet in the directory that they share.
 //!
 //! Each rank has one file in its own directory, its notice. The rank replaces the notice, and the others read it. The notice
-//! contains a random number that no other call of any rank has, the bytes that the rank gives, and the numbers that it read from
-//! the other ranks. Once all notices name the same numbers, every rank has read the bytes of every other one: the ranks agree. A
-//! rank that finds the agreement writes it into its notice and returns. A rank that reads later finds either the notices as they
-//! were, or this agreement.
+//! contains a random number, unique to this call, the bytes that the rank gives, and the numbers that it read from the other ranks.
+//! Once all notices name the same numbers, every rank has read the bytes of every other one: the ranks agree. A rank that finds the
+//! agreement writes it into its notice and returns. A rank that reads later finds either the notices as they were, or this
+//! agreement.
 //!
 //! A notice that names the random number of another rank was written after that rank came. So a notice that a killed rank left
 //! never leads to an agreement.

@@ -91,8 +91,8 @@ pub struct Repository {
     removed: Condvar,
     /// Held while heads are written into indexes of blobs.
     indexing: Mutex<(), { rank::CHORE }>,
-    /// Shared while a batch is written and entered into the catalog. Exclusive while segments are rewritten, so that no record is
-    /// missing from the catalog that is on the disk.
+    /// Shared while a batch is written and entered into the catalog. Exclusive while segments are rewritten, so that every record
+    /// on the disk is in the catalog then.
     gate: RwLock<(), { rank::GATE }>,
 }
 

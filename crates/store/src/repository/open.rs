@@ -115,8 +115,8 @@ impl Options {
         Some(limit.saturating_sub(quota::upkeep(limit)))
     }
 
-    /// Numbers the records in the order that other directories share which this run writes as the same rank, so that copies in them
-    /// can be distinguished. By default the directory has its own order.
+    /// Sets the order that numbers the records. Directories that this run writes as the same rank share one order, so that copies
+    /// in them can be distinguished. By default the directory has its own order.
     #[must_use]
     pub fn order(self, order: &Order) -> Self {
         let order = Some(order.clone());
