@@ -4,22 +4,22 @@ use crate::container::Element;
 use crate::{Error, Result};
 use std::cmp::Ordering;
 
-/// How two arrays of one type differ. Elements are counted in C order, from 0.
+/// The difference of two arrays of one type. Elements are counted in C order, from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// The index of the first element that differs.
     pub first: u64,
     /// The number of elements that differ.
     pub count: u64,
-    /// The largest distance |a − b| of two elements, in doubles; of complex numbers, of their real or imaginary parts. It is
-    /// infinite if one of the two is no number, and 0 if equal numbers have different bits, such as 0 and −0.
+    /// The largest distance |a − b| of two elements, as a double; for complex numbers, of their real or imaginary parts. Infinite
+    /// if one of the two is NaN. 0 if equal numbers have different bits, such as 0 and −0.
     pub largest: f64,
     /// The index of the first element with that distance.
     pub largest_at: u64,
 }
 
 impl Difference {
-    /// Joins the differences of two parts of an array that have no element in common.
+    /// Joins the differences of two parts of an array that have no common element.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         let mut both = [self, other];
@@ -39,7 +39,7 @@ impl Difference {
     }
 }
 
-/// Compares two arrays of one type that come in parts.
+/// Compares two arrays of one type, which are passed in parts.
 ///
 /// ```
 /// use tierflow_store::{Comparison, container::Element};
@@ -56,18 +56,19 @@ pub struct Comparison {
     element: Element,
     within: Option<f64>,
     found: Option<Difference>,
-    /// The element that was counted last. A complex number is counted once, though both of its parts may differ.
+    /// The element that was counted last. Thus a complex number is counted once even if both of its parts differ.
     last: Option<u64>,
 }
 
-/// Numbers that are compared together before single ones are looked at.
+/// Numbers that are compared as a block, before single numbers are compared.
 const RUN: usize = 1024;
 
 impl Comparison {
     /// Compares elements of this type.
     ///
-    /// Without a tolerance, elements differ if their bits do. With one, numbers differ if |a − b|, computed in doubles, is larger:
-    /// 0 and −0 are equal then, any two NaN are, and NaN differs from every number. Truth values are 0 and 1; bytes are integers.
+    /// Without a tolerance, elements differ if their bits do. With a tolerance, numbers differ if |a − b|, computed in doubles,
+    /// exceeds it: 0 and −0 are equal then, any two NaN are equal, and NaN differs from every number. Truth values are 0 and 1;
+    /// bytes are integers.
     ///
     /// # Errors
     /// [`Error::Argument`] for a tolerance that is negative or NaN.
@@ -87,8 +88,8 @@ impl Comparison {
         })
     }
 
-    /// Compares a part of both arrays, whose first element is that with the index `at`. Parts have as many bytes, of whole
-    /// elements; they come in ascending order, each at most once.
+    /// Compares a part of both arrays that begins with the element of index `at`. Both parts have the same length and consist of
+    /// whole elements. Parts are passed in ascending order, each at most once.
     pub fn add(&mut self, at: u64, a: &[u8], b: &[u8]) {
         let parts = match self.element {
             Element::C64 | Element::C128 => 2,
@@ -133,7 +134,7 @@ impl Comparison {
         }
     }
 
-    /// Returns how the parts differ so far; `None` if they do not.
+    /// Returns the difference of the parts so far; `None` if they are equal.
     #[must_use]
     pub fn difference(&self) -> Option<Difference> {
         self.found
@@ -152,7 +153,7 @@ impl Comparison {
                 continue;
             }
             if let Some(within) = self.within {
-                // Without a way out, so that many numbers are compared at a time.
+                // No early exit, so that the compiler can vectorise the loop.
                 let pairs = a.iter().zip(b);
                 let agree = pairs.fold(true, |all, (a, b)| all & (distance(*a, *b) <= within));
                 if agree {
@@ -185,9 +186,9 @@ impl Comparison {
 
 /// A part of two arrays.
 struct Numbers<'a> {
-    /// The index of its first element.
+    /// Index of the first element.
     at: u64,
-    /// The numbers of an element.
+    /// Numbers in each element: 2 for complex numbers, else 1.
     parts: u64,
     a: &'a [u8],
     b: &'a [u8],
@@ -208,7 +209,7 @@ fn apart(a: f64, b: f64) -> f64 {
 struct ShortFloat {
     exponent: u32,
     mantissa: u32,
-    /// True if the largest exponent is that of infinity and of NaN; else only all ones are NaN.
+    /// True if the largest exponent encodes infinity and NaN; false if only the pattern of all ones is NaN.
     has_infinity: bool,
 }
 
@@ -238,7 +239,7 @@ impl ShortFloat {
         self.decode(byte.into())
     }
 
-    /// Returns the number that the bits are. Each is a double.
+    /// Returns the number that `bits` encode. Each such number is exact as a double.
     fn decode(&self, bits: u32) -> f64 {
         let largest = (1 << self.exponent) - 1;
         let exponent = (bits >> self.mantissa) & largest;
@@ -313,7 +314,7 @@ mod tests {
         for [a, b, c] in orders {
             assert_eq!(part(a).joined(part(b)).joined(part(c)), whole);
         }
-        // The second place of the largest distance was found before the first one, by a part that begins with a smaller one.
+        // The later part holds the largest distance at an earlier index than the part that was joined first.
         let small = Difference {
             largest: 0.1,
             ..part(0)

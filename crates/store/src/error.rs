@@ -1,14 +1,14 @@
-//! Errors, sorted by the next step of the caller.
+//! Errors, sorted by what the caller does next.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why storage did not do as asked.
+/// The reason why a call failed.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing was opened: choose or make another directory.
+    /// Nothing was opened: name or make another directory.
     #[error("the directory {} cannot be used: {source}; name an existing one that you may use", .directory.display())]
     Open {
         /// The directory.
@@ -24,17 +24,17 @@ pub enum Error {
     Full {
         /// The directory, if there is one.
         place: Option<PathBuf>,
-        /// The offset in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes were to be written.
+        /// Bytes that were to be written.
         bytes: usize,
     },
     /// The write failed: the range is unspecified. Try again, or somewhere else.
     #[error("writing {bytes} bytes at offset {offset} failed: {source}")]
     Write {
-        /// The offset in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes were to be written.
+        /// Bytes that were to be written.
         bytes: usize,
         /// The system's error.
         source: Errno,
@@ -42,19 +42,19 @@ pub enum Error {
     /// The read failed: try again, or another copy.
     #[error("reading {bytes} bytes at offset {offset} failed: {source}")]
     Read {
-        /// The offset in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes were wanted.
+        /// Bytes that were to be read.
         bytes: usize,
         /// The system's error.
         source: Errno,
     },
-    /// Storage gave back other bytes than were written: read another copy, and see to the storage.
+    /// The storage returned other bytes than were written: read another copy, and check the storage.
     #[error("{bytes} bytes at offset {offset} are not those that were written: see to the storage")]
     Altered {
-        /// The offset in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes are under the checksum that does not match.
+        /// Bytes under the checksum that does not match.
         bytes: usize,
     },
     /// A defect of the caller: see [`Storage::alignment`](crate::Storage::alignment).
@@ -62,14 +62,14 @@ pub enum Error {
         "offset {offset}, length {bytes} and the memory's address must be multiples of {alignment}"
     )]
     Unaligned {
-        /// The offset in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: usize,
-        /// The bytes of which all three must be multiples.
+        /// The number of bytes of which offset, length and address must be multiples.
         alignment: usize,
     },
-    /// The directory is written already, by another process or by this one: end that, or use another directory.
+    /// Another process or another part of this one writes to the directory: end it, or use another directory.
     #[error(
         "{} is in use: another process, or another engine or repository of this one, writes there; wait for it to end, or name \
          another directory or rank",
@@ -79,38 +79,38 @@ pub enum Error {
         /// The directory.
         directory: PathBuf,
     },
-    /// The directory is no longer there: make it again and open it anew. What it held is lost with it.
+    /// The directory is no longer there: make it again and open it anew. The contents of the old directory are lost.
     #[error("{} was removed or replaced while it was in use: make it again and open it anew", .directory.display())]
     Vanished {
         /// The directory.
         directory: PathBuf,
     },
-    /// Something lies there that this user did not put there, or that is no plain file: look at it, then remove it.
+    /// A file or directory has another owner than this user, or is no plain file: look at it, then remove it.
     #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
     Refused {
         /// The file or directory that was refused.
         path: PathBuf,
-        /// Why.
+        /// The reason for the refusal.
         why: &'static str,
     },
     /// A file or directory could not be made, opened, synchronised, renamed or removed. Nothing was published.
     #[error("{doing} {} failed: {source}", .path.display())]
     File {
-        /// The attempt, as in "renaming".
+        /// The operation that failed, as in "renaming".
         doing: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
         source: Errno,
     },
-    /// The bytes on the disk are not those that were written: restore `older`, and see to the disk.
+    /// The bytes on the disk are not those that were written: restore `older`, and check the disk.
     #[error("{} is damaged at byte {offset}: {what}; {}", .path.display(), offer(*.older))]
     Damaged {
         /// The file.
         path: PathBuf,
         /// The first byte of the record or block that fails its check.
         offset: u64,
-        /// The fault, in words.
+        /// The fault in words.
         what: &'static str,
         /// The newest older version that is whole, if there is one.
         older: Option<u64>,
@@ -118,51 +118,51 @@ pub enum Error {
     /// There is no whole version of this number: restore another.
     #[error("there is no whole version {version}; {}", offer(*.older))]
     NoVersion {
-        /// The number asked for.
+        /// The number that was asked for.
         version: u64,
         /// The newest older version that is whole, if there is one.
         older: Option<u64>,
     },
-    /// A version is never written again, sound or not: take another number, or give this one up first.
+    /// A number is never used twice, whether its version is sound or not: take another number, or remove the version first.
     #[error("version {version} is already there: save under another number, or give it up first")]
     Exists {
         /// The number.
         version: u64,
     },
-    /// The group went on from an older version, and gave this one up with all above it: save under another number.
+    /// The group continued from an older version and thereby gave up this version and all later ones: save under another number.
     #[error("version {version} was given up: the group went on from an older one")]
     GivenUp {
         /// The number.
         version: u64,
     },
-    /// Not all ranks of a group came: start them all, each in a process or thread of its own, then try again.
+    /// Some ranks of a group did not come: start all ranks, each in its own process or thread, then try again.
     #[error(
         "ranks {ranks:?} did not come within {patience:?}: start all ranks of the group at the same time, each in a process \
          or thread of its own, with the same number of ranks and the same directory"
     )]
     Absent {
-        /// The ranks of which nothing was heard; none if one came and went again.
+        /// The ranks that did not appear; empty if a rank appeared and ended again.
         ranks: Vec<u32>,
-        /// How long they were waited for.
+        /// The time that the other ranks waited.
         patience: std::time::Duration,
     },
-    /// Bytes to be saved or restored could not be fetched or passed on: see the error of the caller. Nothing was published.
+    /// The bytes of a region could not be fetched or passed on: see the caller's own error. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
     Region(String),
-    /// The caller does not want the transfer any more. Nothing was published.
+    /// The caller cancelled the transfer. Nothing was published.
     #[error("it was cancelled: nothing was published; try again if it is wanted after all")]
     Cancelled,
-    /// A version that comes before it, in an order in which versions are to be durable, could not be kept. Nothing was
-    /// published: try again when that one is there.
+    /// Versions are to become durable in an order, and an earlier one of them could not be kept. Nothing was published: try again
+    /// when that version is durable.
     #[error("version {first}, which comes before, could not be kept: see there, and try again")]
     OutOfTurn {
-        /// The version that comes before.
+        /// The earlier version.
         first: u64,
     },
-    /// Another process that was asked to do it could not: see there, and try again.
+    /// Another process that did the work reported an error: see its message, and try again.
     #[error("{0}")]
     Remote(String),
-    /// Go on from an older version: more of its copies are lost than others kept redundancy for.
+    /// More copies of the version are lost than its redundancy can replace: continue from an older version.
     #[error(
         "version {version} is lost: {why}; {}",
         newest.map_or_else(
@@ -173,30 +173,31 @@ pub enum Error {
     Lost {
         /// The version.
         version: u64,
-        /// Whose bytes are lost, and where they were.
+        /// The rank whose bytes are lost, and the place where they were.
         why: String,
         /// The newest version that all ranks still have.
         newest: Option<u64>,
     },
-    /// Wait longer, or see what the other ranks do: what was saved on this node is not kept by others yet, or will not be.
+    /// A version lies on this node alone, since other ranks do not hold its redundancy yet, or never will: wait longer, or check
+    /// the other ranks.
     #[error("it lies on this node alone: {0}")]
     Unprotected(String),
-    /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
+    /// Code of the application panicked: correct it. The bytes that it should have written or read are unspecified.
     #[error("code panicked while {doing}: {message}")]
     Panicked {
-        /// The call, as in "writing".
+        /// The call that panicked, as in "writing".
         doing: &'static str,
         /// The message of the panic.
         message: String,
     },
-    /// A defect of the caller: nothing was written or read.
+    /// The call has a wrong argument, a defect of the caller: nothing was written or read.
     #[error("{0}")]
     Argument(String),
 }
 
 impl Error {
-    /// Returns true if the process or the system lacked descriptors, memory or time for a moment: the bytes on storage are as they
-    /// were, and the same call may succeed later.
+    /// Returns true if the process or the system lacked descriptors, memory or time for a moment. The bytes on storage did not
+    /// change, and the same call may succeed later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         let (Self::Read { source, .. } | Self::File { source, .. }) = self else {

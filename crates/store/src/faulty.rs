@@ -1,4 +1,4 @@
-//! Storage that fails on demand: how a user of [`Storage`] is shown to lose nothing.
+//! Storage that fails on demand, for tests that a user of [`Storage`] loses nothing.
 
 use crate::{Error, Result, Storage};
 use rustix::io::Errno;
@@ -9,64 +9,64 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tierflow_sync::Mutex;
 
 thread_local! {
-    /// The faults of options that this thread makes.
+    /// The faults that options made on this thread get.
     static CURRENT: RefCell<Option<Arc<Faults>>> = const { RefCell::new(None) };
 }
 
-/// Returns the faults of options that this thread makes: none unless it is within [`Faults::during`].
+/// Returns the faults that options made on this thread get: none outside of [`Faults::during`].
 pub(crate) fn current() -> Arc<Faults> {
     CURRENT.with_borrow(|faults| faults.clone().unwrap_or_default())
 }
 
-/// The faults to be had, switched at any time from any thread.
+/// The faults that a test can cause. Any thread may switch them at any time.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Every write says that the storage is full.
+    /// True if every write fails with [`Error::Full`].
     pub full: AtomicBool,
-    /// Every write fails with an I/O error.
+    /// True if every write fails with an I/O error.
     pub writes_fail: AtomicBool,
-    /// Every read fails with an I/O error.
+    /// True if every read fails with an I/O error.
     pub reads_fail: AtomicBool,
-    /// Every read, of bytes, names or what is known of a file, waits until this is false.
+    /// True while every read of bytes, names or file metadata waits.
     pub reads_hang: AtomicBool,
-    /// Every read, of bytes, names or what is known of a file, panics.
+    /// True if every read of bytes, names or file metadata panics.
     pub reads_panic: AtomicBool,
-    /// Every read finds that the process has no descriptor left.
+    /// True if every read fails for want of descriptors.
     pub descriptors_lack: AtomicBool,
-    /// Everything read from blocks has another first byte than was written.
+    /// True if every read of blocks returns a wrong first byte.
     pub reads_lie: AtomicBool,
-    /// Every write stops half-way and says that it failed.
+    /// True if every write stops half-way and then fails.
     pub short_writes: AtomicBool,
-    /// Bytes are not made to last: every synchronisation of a file fails with an I/O error.
+    /// True if every synchronisation of a file fails with an I/O error.
     pub syncs_fail: AtomicBool,
-    /// The next synchronisation of a file waits until this is false.
+    /// True while the next synchronisation of a file waits.
     pub sync_hangs: AtomicBool,
-    /// A synchronisation waits for that.
+    /// True while a synchronisation waits because of `sync_hangs`.
     pub sync_waits: AtomicBool,
-    /// Every renaming says that the new name is on another file system.
+    /// True if every renaming fails as if the new name were on another file system.
     pub renames_fail: AtomicBool,
-    /// Every n-th call fails with an I/O error; 0 is never.
+    /// Every so many-th call fails with an I/O error; 0 is never.
     pub every_nth: AtomicU64,
-    /// So many reads, of bytes, names or what is known of a file, fail with an I/O error, ...
+    /// Number of reads of bytes, names or file metadata that fail with an I/O error, after `good_reads` ones.
     pub bad_reads: AtomicU64,
-    /// ... after so many more that do not.
+    /// Number of reads that succeed before `bad_reads` ones fail.
     pub good_reads: AtomicU64,
-    /// Every removal of a file, every cut and every renaming over another file fails with an I/O error.
+    /// True if every removal or truncation of a file, and every renaming over another file, fails with an I/O error.
     pub removals_fail: AtomicBool,
-    /// Every one of these, once it is counted, waits until this is false.
+    /// True while every such removal waits, once it is counted.
     pub removals_hang: AtomicBool,
-    /// The removals, cuts and renamings over another file that were tried so far.
+    /// Removals, truncations and renamings over another file that were tried so far.
     pub removals: AtomicU64,
-    /// The change of names or bytes of this number, counted from 1, fails with an I/O error, and so does every later one: the
-    /// process could as well have been killed before it. 0 is never.
+    /// Number of the first change of names or bytes that fails, counted from 1; all later ones fail, too. The I/O error leaves the
+    /// files as if the process had been killed before that change. 0 is never.
     pub stops_at: AtomicU64,
-    /// The changes of names or bytes that were tried so far.
+    /// Changes of names or bytes that were tried so far.
     pub changes: AtomicU64,
-    /// The files that were [held back](Self::hold) so far.
+    /// Files that were [held back](Self::hold) so far.
     pub held_back: AtomicU64,
-    /// A directory that is read does not show its notes.
+    /// True if listings of directories lack the notes.
     pub(crate) lists_lack_notes: AtomicBool,
-    /// The file system knows no renaming with flags, as NFS.
+    /// True if the file system does not support flags of `renameat2`, as NFS.
     pub(crate) renames_are_plain: AtomicBool,
     calls: AtomicU64,
     held: Mutex<Option<PathBuf>>,
@@ -74,7 +74,7 @@ pub struct Faults {
     kept: Mutex<Option<PathBuf>>,
 }
 
-/// Returns true if a directory lies below the one that is chosen.
+/// Returns true if `directory` is the chosen one or lies below it.
 fn is_below(directory: &Path, chosen: &Mutex<Option<PathBuf>>) -> bool {
     let chosen = chosen.lock();
     let chosen = chosen.as_ref();
@@ -87,7 +87,7 @@ fn choose(directory: Option<&Path>, chosen: &Mutex<Option<PathBuf>>) {
 }
 
 impl Faults {
-    /// Puts the faults in front of all I/O of the repositories that `open` opens with options that it makes on this thread.
+    /// Calls `open`. The options that `open` makes on this thread get these faults, which affect all I/O of their repositories.
     pub fn during<R>(self: &Arc<Self>, open: impl FnOnce() -> R) -> R {
         let before = CURRENT.replace(Some(Arc::clone(self)));
         let opened = open();
@@ -95,12 +95,12 @@ impl Faults {
         opened
     }
 
-    /// Refuses the marks of runs below this directory, for want of space, until this is called again.
+    /// Lets writes of run marks below this directory fail for want of space, until the next call.
     pub fn refuse_marks(&self, directory: Option<&Path>) {
         choose(directory, &self.unmarked);
     }
 
-    /// Fails or lets a mark be left in a directory.
+    /// Fails if marks in this directory are [refused](Self::refuse_marks).
     pub(crate) fn mark(&self, directory: &Path) -> std::result::Result<(), Errno> {
         match is_below(directory, &self.unmarked) {
             true => Err(Errno::NOSPC),
@@ -108,12 +108,12 @@ impl Faults {
         }
     }
 
-    /// Fails every removal of this file, as of one that is busy, until this is called again.
+    /// Lets every removal of this file fail as if it were busy, until the next call.
     pub fn keep_file(&self, file: Option<&Path>) {
         choose(file, &self.kept);
     }
 
-    /// Fails the removal of a file, or lets it pass.
+    /// Fails if the file is [kept](Self::keep_file).
     pub(crate) fn keep(&self, directory: &Path, name: &str) -> std::result::Result<(), Errno> {
         let kept = self.kept.lock();
         let is_kept = |kept: &Path| kept.parent() == Some(directory) && kept.ends_with(name);
@@ -123,7 +123,7 @@ impl Faults {
         }
     }
 
-    /// Holds files back that are written below this directory and have a name to get, until this is called again.
+    /// Holds back files below this directory that are written and wait for their name, until the next call.
     pub fn hold(&self, directory: Option<&Path>) {
         choose(directory, &self.held);
     }
@@ -138,7 +138,8 @@ impl Faults {
         }
     }
 
-    /// Fails a write of so many `bytes` at `offset`, or lets it pass; `write` writes the first so many of them, whole blocks.
+    /// Fails a write of `bytes` bytes at `offset`, or calls `write` with the number of bytes to write: whole blocks, fewer than
+    /// `bytes` for a short write.
     pub(crate) fn write(
         &self,
         offset: u64,
@@ -171,7 +172,7 @@ impl Faults {
         write(bytes)
     }
 
-    /// Fails a change of names or bytes that needs no space, or lets it pass.
+    /// Fails or passes a change of names or bytes that needs no space.
     pub(crate) fn change(&self) -> std::result::Result<(), Errno> {
         let change = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
         let stop = self.stops_at.load(Ordering::Relaxed);
@@ -181,7 +182,7 @@ impl Faults {
         }
     }
 
-    /// Fails the removal of a file, its cut, or the renaming of another one over it, or lets it pass.
+    /// Fails or passes the removal or truncation of a file, or the renaming of another one over it.
     pub(crate) fn remove(&self) -> std::result::Result<(), Errno> {
         self.removals.fetch_add(1, Ordering::Relaxed);
         while self.removals_hang.load(Ordering::Relaxed) {
@@ -193,13 +194,13 @@ impl Faults {
         }
     }
 
-    /// Fails the making of a file or a directory, or lets it pass.
+    /// Fails or passes the making of a file or a directory.
     pub(crate) fn make(&self) -> std::result::Result<(), Errno> {
         self.change()?;
         self.reserve()
     }
 
-    /// Fails when space is set aside, or lets it pass.
+    /// Fails or passes the reservation of space.
     pub(crate) fn reserve(&self) -> std::result::Result<(), Errno> {
         match self.full.load(Ordering::Relaxed) {
             true => Err(Errno::NOSPC),
@@ -207,7 +208,7 @@ impl Faults {
         }
     }
 
-    /// Fails the synchronisation of a file, or lets it pass.
+    /// Fails or passes the synchronisation of a file.
     pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
         let hangs = || self.sync_hangs.load(Ordering::Relaxed);
         if hangs() && !self.sync_waits.swap(true, Ordering::Relaxed) {
@@ -222,7 +223,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Fails a read, or lets it pass.
+    /// Fails or passes a read.
     pub(crate) fn read(&self) -> std::result::Result<(), Errno> {
         self.look()?;
         if self.descriptors_lack.load(Ordering::Relaxed) {
@@ -234,7 +235,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Fails a look at names and files, or lets it pass.
+    /// Fails or passes a read of names or file metadata.
     pub(crate) fn look(&self) -> std::result::Result<(), Errno> {
         let panics = self.reads_panic.load(Ordering::Relaxed);
         assert!(!panics, "a read panics");
@@ -256,7 +257,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Fails the renaming of a file, or lets it pass.
+    /// Fails or passes the renaming of a file.
     pub(crate) fn rename(&self) -> std::result::Result<(), Errno> {
         self.change()?;
         if self.renames_fail.load(Ordering::Relaxed) {
@@ -268,12 +269,12 @@ impl Faults {
         Ok(())
     }
 
-    /// Returns true if a name is shown by a directory that is read.
+    /// Returns true if the listing of a directory contains this name.
     pub(crate) fn shows(&self, name: &str) -> bool {
         !(self.lists_lack_notes.load(Ordering::Relaxed) && name.ends_with(".note"))
     }
 
-    /// Fails a renaming that has flags, or lets it pass.
+    /// Fails or passes a renaming with flags.
     pub(crate) fn rename_with_flags(&self) -> std::result::Result<(), Errno> {
         match self.renames_are_plain.load(Ordering::Relaxed) {
             true => Err(Errno::INVAL),
@@ -288,7 +289,7 @@ impl Faults {
     }
 }
 
-/// Hands every call on to `inner`, unless a fault strikes.
+/// Passes every call to `inner`, unless a fault is due.
 #[derive(Debug)]
 pub struct Faulty<S> {
     inner: S,

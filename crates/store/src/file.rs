@@ -1,4 +1,4 @@
-//! An open file as [`Storage`]: whole blocks, by direct I/O where the file system has it.
+//! An open file as [`Storage`]: whole blocks, by direct I/O if the file system supports it.
 
 use crate::injected::Injected;
 use crate::scratch::fresh_name;
@@ -10,10 +10,10 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The bytes of which offsets, lengths and addresses are multiples for direct I/O on every file system in use today.
+/// The alignment of offsets, lengths and addresses for direct I/O, in bytes: enough for every file system in use today.
 pub(crate) const BLOCK: usize = 4096;
 
-/// A file read and written in whole blocks.
+/// A file that is read and written in whole blocks.
 #[derive(Debug)]
 pub(crate) struct File {
     descriptor: OwnedFd,
@@ -28,7 +28,7 @@ impl File {
         }
     }
 
-    /// The same with faults, if there are any.
+    /// Returns the same file with faults, if there are any.
     pub(crate) fn with(self, injected: Injected) -> Self {
         Self { injected, ..self }
     }
@@ -37,7 +37,8 @@ impl File {
         &self.descriptor
     }
 
-    /// Some file systems take the flag for direct I/O and refuse the I/O. The file is empty before and after.
+    /// Returns true if a write of one block succeeds. Some file systems accept the flag for direct I/O and refuse the I/O. The file
+    /// is empty before and after the call.
     pub(crate) fn can_write(&self) -> bool {
         let buffer = vec![0_u8; 2 * BLOCK];
         let start = buffer.as_ptr().align_offset(BLOCK);
@@ -53,7 +54,7 @@ impl File {
         let mut done = 0;
         while done < bytes.len() {
             match io_pwrite(&self.descriptor, &bytes[done..], offset + done as u64) {
-                // A write ends within its first block only where the storage is full.
+                // Only a full storage ends a write within its first block.
                 Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
                     return Err(Error::Full {
                         place: directory_of(&self.descriptor),
@@ -75,7 +76,7 @@ impl File {
     }
 }
 
-/// The directory of an open file, as the system knows it: a nameless file has one, too.
+/// Returns the directory of an open file, from `/proc`: a file without a name has one, too.
 fn directory_of(descriptor: &OwnedFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let path = std::fs::read_link(link).ok()?;
@@ -97,11 +98,12 @@ fn check(offset: u64, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses to make a file longer than its limit (`RLIMIT_FSIZE`), as a file system does that is full. The system would send the
-/// signal `SIGXFSZ`, which ends the process if nothing handles it. `end`: the length that the file would have, in bytes.
+/// Refuses to make a file longer than the process's limit (`RLIMIT_FSIZE`), with an error as from a full file system. Otherwise the
+/// system would send the signal `SIGXFSZ`, which ends the process if nothing handles it. `end` is the length in bytes that the file
+/// would have.
 ///
 /// # Errors
-/// [`Errno::FBIG`].
+/// [`Errno::FBIG`] if `end` exceeds the limit.
 pub fn within_limit(end: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if end > limit => Err(Errno::FBIG),
@@ -109,12 +111,12 @@ pub fn within_limit(end: u64) -> io::Result<()> {
     }
 }
 
-/// Replaces a file by these bytes in one step: readers see the old bytes or the new ones, also where others replace it at the same time.
-/// With `lasts`, the new ones are on the disk when this returns. They are written beside the file first, under its name with
-/// `.tierflow-`, numbers and `.new` behind it, which no other file has.
+/// Replaces a file by these bytes in one step: readers see either the old bytes or the new ones, even if other writers replace the
+/// file at the same time. If `lasts` is true, the new bytes are on the disk when this returns. The call first writes them to another
+/// file in the same directory, whose name is that of the file with `.tierflow-`, numbers and `.new` appended; no other file has it.
 ///
 /// # Errors
-/// The system's error. The file is as it was, unless the directory alone could not be synchronised.
+/// The system's error. The file is unchanged, unless only the synchronisation of the directory failed.
 pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<()> {
     within_limit(bytes.len() as u64)?;
     let (mut file, new) = create_beside(path)?;
@@ -134,8 +136,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<(
     })
 }
 
-/// Makes a file beside another one, under a name that was free. A process of the same number may be at work on another node, or have
-/// been killed.
+/// Makes a file in the directory of `path`, under a free name. A name may be taken by a process of the same number on another node,
+/// or by one that was killed.
 fn create_beside(path: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
     loop {
         let mut new = path.as_os_str().to_owned();
@@ -178,7 +180,7 @@ impl Storage for File {
             match io::retry_on_intr(|| {
                 io::pread(&self.descriptor, &mut *rest, offset + done as u64)
             }) {
-                // The end of the file: these bytes were never written.
+                // The file ends here: these bytes were never written.
                 Ok(0) => return Err(failed(Errno::NODATA)),
                 Ok(read) => done += read,
                 Err(source) => return Err(failed(source)),

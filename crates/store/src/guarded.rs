@@ -1,4 +1,4 @@
-//! Storage that the caller implements, whose panics are failures like any other.
+//! Turns panics of storage that the caller implements into errors.
 
 use crate::panics::guarded;
 use crate::{
@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Makes [`Error::Panicked`](crate::Error::Panicked) of a panic in storage or in a vault, so that the threads that call it live on. It is called
-/// again after a panic: what state that finds is its own affair.
+/// Turns a panic in storage or in a vault into [`Error::Panicked`](crate::Error::Panicked), so that the calling threads live on.
+/// `Guarded` calls the implementation again after a panic, which must cope with the state that it left.
 #[derive(Debug)]
 pub struct Guarded<T: ?Sized> {
     inner: Arc<T>,
-    /// The storage's first answer.
+    /// The first alignment that the storage reported.
     alignment: OnceLock<usize>,
 }
 
 impl<T: ?Sized> Guarded<T> {
-    /// Stands in front of `inner`.
+    /// Guards `inner`.
     pub fn new(inner: Arc<T>) -> Self {
         Self {
             inner,
@@ -29,7 +29,7 @@ impl<T: ?Sized> Guarded<T> {
 }
 
 impl<S: Storage + ?Sized> Storage for Guarded<S> {
-    /// Returns the storage's first answer; 0, which is none, if it panicked.
+    /// Returns the first alignment that the storage reported; 0, which no storage has, if the call panicked.
     fn alignment(&self) -> usize {
         *self.alignment.get_or_init(|| {
             guarded("telling its alignment", || Ok(self.inner.alignment())).unwrap_or(0)
@@ -45,7 +45,7 @@ impl<S: Storage + ?Sized> Storage for Guarded<S> {
     }
 }
 
-// A method that is not forwarded is that of a vault that does nothing.
+// Every method must be forwarded: the default methods of the trait describe a vault that does nothing.
 #[deny(clippy::missing_trait_methods)]
 impl<V: Vault + ?Sized> Vault for Guarded<V> {
     fn versions(&self) -> Result<Vec<VersionInfo>> {
@@ -114,7 +114,7 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
             self.inner.renumber(run);
             Ok(())
         });
-        // Storage that panicked says so again when it is to keep a piece.
+        // Storage that panicked here fails again when it is to keep a piece.
         let _said_later = renumbered;
     }
 }

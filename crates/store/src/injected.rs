@@ -1,5 +1,4 @@
-//! The places where tests let I/O fail: nothing is there but with the feature `testing`, which puts [`Faults`](crate::Faults)
-//! there.
+//! The points where tests let I/O fail. Only the feature `testing` puts [`Faults`](crate::Faults) there.
 
 #[cfg(feature = "testing")]
 pub(crate) type Injected = std::sync::Arc<crate::Faults>;

@@ -53,15 +53,15 @@ pub use verified::Verified;
 
 use std::fmt::Debug;
 
-/// The result of every fallible call here.
+/// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A flat range of bytes on some storage, read and written by many threads at a time.
+/// A flat range of bytes on some storage, which many threads read and write at the same time.
 ///
-/// The user keeps the ranges apart: two calls at the same time touch the same bytes only if both read. What lies at
-/// an offset that was never written is unspecified.
+/// The user keeps the ranges apart: concurrent calls touch the same bytes only if all of them read. Bytes at an offset that was
+/// never written are unspecified.
 pub trait Storage: Debug + Send + Sync {
-    /// Offsets, lengths and the addresses of the memory must be multiples of this many bytes, a power of two.
+    /// Returns the alignment in bytes, a power of two: offsets, lengths and addresses of memory must be multiples of it.
     fn alignment(&self) -> usize;
 
     /// Writes all of `bytes` at `offset`.
@@ -71,8 +71,8 @@ pub trait Storage: Debug + Send + Sync {
     /// [`Error::Unaligned`] changes nothing.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes `bytes`, which consist of parts of these lengths that will be written over one by one. Storage that keeps checksums
-    /// keeps those of each part apart.
+    /// Writes `bytes`, which consist of parts of these lengths. Later writes replace single parts, so a storage with checksums
+    /// keeps separate ones for each part.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -84,24 +84,26 @@ pub trait Storage: Debug + Send + Sync {
     /// Fills `bytes` from `offset`.
     ///
     /// # Errors
-    /// [`Error::Altered`] if they are known not to be what was written; [`Error::Read`] leaves `bytes` unspecified; [`Error::Unaligned`] changes nothing.
+    /// [`Error::Altered`] if a checksum shows that the bytes are not those that were written; [`Error::Read`] leaves `bytes`
+    /// unspecified; [`Error::Unaligned`] changes nothing.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// The one file in which these bytes lie, each at its own offset, for who reads and writes them there by other means, such as
-    /// GPUDirect Storage; none unless a storage has one and says so. What stands in front of another storage, to limit it or to
-    /// let it fail, has none. Who writes there calls [`written_past`](Self::written_past) before.
+    /// Returns the single file that holds these bytes, each at its own offset, for callers that read and write it by other means,
+    /// such as GPUDirect Storage. Such a caller calls [`written_past`](Self::written_past) before it writes. Returns `None` by
+    /// default; a storage that limits another one or lets it fail has no file.
     ///
     /// # Errors
-    /// [`Error::Open`] if the file is not to be had a second time.
+    /// [`Error::Open`] if the file cannot be opened a second time.
     fn file(&self) -> Result<Option<NamedFile>> {
         Ok(None)
     }
 
-    /// Tells that these bytes are about to be written past this storage, into its [file](Self::file). Checksums of them do not hold any
-    /// more.
+    /// Announces that the caller will write these bytes into the [file](Self::file) without this storage. The checksums of these bytes become
+    /// invalid.
     fn written_past(&self, _offset: u64, _bytes: u64) {}
 
-    /// Bytes that were read and should have had a checksum, and had none; 0 for storage without checksums.
+    /// Returns the number of bytes that were read without a checksum though they should have had one; 0 for storage without
+    /// checksums.
     fn unverified(&self) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! A file without a name that has one for a while.
+//! A file without a name that gets one for a while.
 
 use crate::scratch::fresh_name;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
@@ -6,10 +6,10 @@ use rustix::io::{self, Errno};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A second descriptor of a file, which has a name until this is dropped: some libraries open a file again by its name. The
-/// descriptor, and what was opened by the name, stay good without it.
+/// A second descriptor of a nameless file. The file has a name until this is dropped, as some libraries open a file again by its
+/// name. The descriptor, and descriptors opened by the name, stay valid without the name.
 ///
-/// A process that is killed before that leaves the name, and with it the file, behind.
+/// A process that is killed before the drop leaves the name, and with it the file, behind.
 #[derive(Debug)]
 pub struct NamedFile {
     descriptor: OwnedFd,
@@ -17,12 +17,12 @@ pub struct NamedFile {
 }
 
 impl NamedFile {
-    /// Names the file in `directory`, which is one of its file system, and opens it by that name, for direct I/O.
+    /// Gives the file a name in `directory`, which is on the same file system, and opens it by that name for direct I/O.
     pub(crate) fn of(file: &OwnedFd, directory: &Path) -> io::Result<Self> {
         let path = directory.join(fresh_name());
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::linkat(CWD, nameless, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
-        // No more flags: cuFile takes no descriptor with one that it does not know, and sees them all.
+        // No more flags: cuFile sees all flags of a descriptor and refuses one that it does not know.
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let opened = fs::open(&path, flags, Mode::empty());
         let is_same = |opened: &OwnedFd| {
@@ -31,7 +31,7 @@ impl NamedFile {
         };
         match opened.and_then(|descriptor| Ok((is_same(&descriptor)?, descriptor))) {
             Ok((true, descriptor)) => Ok(Self { descriptor, path }),
-            // The directory is others' to write, too, and the name is another file's by now.
+            // Others may write to the directory, too, and one of them gave the name to another file.
             Ok((false, _)) => Err(Errno::STALE),
             Err(errno) => {
                 let _ = fs::unlink(&path);

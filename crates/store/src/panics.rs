@@ -1,13 +1,13 @@
-//! Panics of code that others wrote.
+//! Catches panics of code that others wrote.
 
 use crate::{Error, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls code that is `doing` something, as in "writing". Its panic becomes an error, so that the calling thread lives on.
+/// Calls `call` and turns its panic into an error, so that the calling thread lives on. `doing` names the work, as in "writing".
 ///
 /// # Errors
-/// The errors of `call`, and [`Error::Panicked`].
+/// The errors of `call`, and [`Error::Panicked`] if it panicked.
 pub fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
         Err(Error::Panicked {

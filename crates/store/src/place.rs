@@ -1,21 +1,21 @@
-//! True if the name of a place is that of a directory or of an object store.
+//! Tells the names of directories from the URLs of object stores.
 
 use crate::{Error, Result};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A place of versions, as its name says.
+/// The place of versions that a name denotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A directory: a path, or the URL `file:///path`.
+    /// A directory, named by a path or by the URL `file:///path`.
     Directory(PathBuf),
     /// An object store, by its URL: `s3://bucket/prefix`.
     Url(String),
 }
 
 impl Place {
-    /// Tells a path from a URL. A scheme and `://` make a URL; everything else is a path, as it is.
+    /// Parses a name. A scheme and `://` make a URL; every other name is a path, taken literally.
     ///
     /// # Errors
     /// [`Error::Argument`] for an empty name, and for a `file://` URL that names another host, or that is not encoded properly.
@@ -42,14 +42,14 @@ impl Place {
         })
     }
 
-    /// Returns true if a name is a URL of something else than a directory.
+    /// Returns true if a name is a URL of another kind of place than a directory.
     #[must_use]
     pub fn is_url(name: impl AsRef<Path>) -> bool {
         matches!(Self::of(name), Ok(Self::Url(_)))
     }
 }
 
-/// The scheme of a URL, and what follows `://`.
+/// Splits a URL into the scheme and the text after `://`.
 fn split(name: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = name.split_once("://")?;
     let mut letters = scheme.bytes();
@@ -60,7 +60,7 @@ fn split(name: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// The path of a URL, with `%XX` replaced.
+/// Returns the path of a URL, with `%XX` replaced; `None` if the encoding is wrong.
 fn decoded(path: &str) -> Option<PathBuf> {
     let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
     while let Some((first, after)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! A file without a name, for histories that live and die with their process.
+//! A file without a name, for histories that end with their process.
 
 use crate::file::File;
 use crate::{Error, NamedFile, Result, Storage};
@@ -8,17 +8,18 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The properties that the file system gave, which may be fewer than those asked for.
+/// The properties that the file system granted, possibly fewer than were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedProperties {
-    /// Direct I/O: bytes go past the page cache. Without it they go through, and compete with the application for memory.
+    /// True if direct I/O works: bytes go past the page cache. If false, they go through it and compete with the application for
+    /// memory.
     pub direct: bool,
-    /// The file never had a name. Without it, it had one for a moment.
+    /// True if the file never had a name. If false, it had one for a moment.
     pub nameless: bool,
 }
 
-/// An anonymous file in a directory of the user's choice: direct I/O where the file system has it, gone with the
-/// process however that ends, and out of reach of other users of the directory.
+/// An anonymous file in a directory that the user chooses. The file uses direct I/O if the file system supports it, disappears with
+/// the process however that ends, and is out of reach of other users of the directory.
 #[derive(Debug)]
 pub struct Scratch {
     file: File,
@@ -27,7 +28,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the file in `directory`. Nothing is written there yet. Where the file system has no direct I/O, bytes go through the page
+    /// Makes the file in `directory`. Writes nothing to it yet. If the file system has no direct I/O, bytes go through the page
     /// cache.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Returns the properties that the file system gave.
+    /// Returns the properties that the file system granted.
     #[must_use]
     pub fn obtained(&self) -> GrantedProperties {
         self.obtained
@@ -83,7 +84,7 @@ fn nameless(directory: &Path, extra: OFlags) -> io::Result<OwnedFd> {
     fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// A name that this process gives no other file.
+/// Returns a name that this process gives to no other file.
 pub(crate) fn fresh_name() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +94,7 @@ pub(crate) fn fresh_name() -> String {
     )
 }
 
-/// For file systems without nameless files: made under a new name, which is taken away at once.
+/// Makes a file under a new name and removes the name at once, for file systems without nameless files.
 fn unlinked(directory: &Path) -> io::Result<(OwnedFd, GrantedProperties)> {
     let name = fresh_name();
     let folder = fs::open(
@@ -126,7 +127,8 @@ impl Storage for Scratch {
         self.file.read_at(offset, bytes)
     }
 
-    /// With direct I/O: who reads and writes the file by other means would not see what the page cache still has.
+    /// Returns the file only with direct I/O: a caller that reads and writes it by other means would not see bytes that are still
+    /// in the page cache.
     fn file(&self) -> Result<Option<NamedFile>> {
         if !self.obtained.direct {
             return Ok(None);
@@ -194,7 +196,7 @@ mod tests {
             link.unwrap().exists(),
             "it is opened by a name that is there"
         );
-        // What is written to the one is in the other.
+        // Bytes written through one descriptor are read through the other.
         let copy = File::new(file.as_fd().try_clone_to_owned().unwrap());
         drop(file);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);

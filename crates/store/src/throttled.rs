@@ -1,20 +1,20 @@
-//! Storage made slower: stands for a slower one, or for a share of one, in tests and experiments that say so.
+//! Slows down a storage, so that it represents a slower one, or a share of one, in tests and experiments that say so.
 
 use crate::{Result, Storage};
 use std::time::{Duration, Instant};
 use tierflow_sync::Mutex;
 
-/// Lets the bytes of all threads together through at no more than a given rate.
+/// Limits the rate at which all threads together move bytes.
 #[derive(Debug)]
 pub struct Throttled<S> {
     inner: S,
     bytes_per_second: u64,
-    /// When the bytes let through so far are paid for.
+    /// The time at which the bytes moved so far are paid for.
     paid_until: Mutex<Instant>,
 }
 
 impl<S: Storage> Throttled<S> {
-    /// Puts a limit of `bytes_per_second` (at least 1) in front of `inner`, reads and writes together.
+    /// Limits `inner` to `bytes_per_second` (at least 1) for reads and writes together.
     pub fn new(inner: S, bytes_per_second: u64) -> Self {
         Self {
             inner,
@@ -23,7 +23,7 @@ impl<S: Storage> Throttled<S> {
         }
     }
 
-    /// Takes this call's turn on the link and sleeps until it is over.
+    /// Adds the cost of this call to `paid_until`, and sleeps until then.
     fn pay(&self, bytes: usize) {
         let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         let until = {
@@ -66,7 +66,7 @@ mod tests {
             Scratch::open(directory.path()).unwrap(),
             100 << 20,
         ));
-        // The suite moves more than 6 MiB: no machine may be faster than the limit.
+        // The suite moves more than 6 MiB, and no machine may exceed the limit.
         assert!(
             begun.elapsed() >= Duration::from_millis(60),
             "{:?}",

@@ -1,62 +1,64 @@
-//! How the checkpoints of VELOC's interface are stored: they have names, and an engine and a repository have numbered versions.
+//! The storage of VELOC's checkpoints, which have names, in an engine and a repository, which have numbered versions.
 //!
-//! Each checkpoint has a serial, in the order in which they were begun, the same on all ranks that make the same calls. Its
-//! *parts* are versions of the engine: protected memory, and a routed file. Its *head* is one more, which names the checkpoint
-//! and lists its regions. It is written last, and versions become durable in order: if the head is there, so are the parts.
+//! Each checkpoint has a serial, in the order in which checkpoints were begun. Ranks that make the same calls have the same
+//! serials. The *parts* of a checkpoint, its protected memory and a routed file, are versions of the engine. The *head* is another
+//! version, which names the checkpoint and lists its regions. The head is written last, and versions become durable in order: if
+//! the head is there, so are the parts.
 
 use std::collections::BTreeMap;
 
-/// Versions of the engine for each checkpoint.
+/// Binary logarithm of the number of engine versions per checkpoint.
 const SHIFT: u32 = 8;
-/// The head's among them.
+/// Index of the head among these versions.
 const HEAD: u64 = (1 << SHIFT) - 1;
 const MAGIC: u64 = u64::from_le_bytes(*b"TFVELOC1");
-/// The first word of a head with [`spares`](VelocHead::spares).
+/// The first word of a head whose [`spares`](VelocHead::spares) is not 0.
 const SPARING: u64 = u64::from_le_bytes(*b"TFVELOC2");
 
 /// The content of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Regions by their ids, with their bytes, one after the other.
+    /// Regions, one after the other: the id and the length in bytes of each.
     Memory(Vec<(i64, u64)>),
-    /// The file that the application wrote, of so many bytes.
+    /// A file that the application wrote, with its length in bytes.
     File(u64),
 }
 
-/// A checkpoint.
+/// The description of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VelocHead {
-    /// The application's name for it.
+    /// Name that the application gave to the checkpoint.
     pub name: String,
-    /// The application's version of that name.
+    /// Version of that name that the application gave.
     pub version: u64,
-    /// Counts the checkpoints of a group in the order in which they were begun.
+    /// Number of the checkpoint among all of its group, in the order in which they were begun.
     pub serial: u64,
-    /// Checkpoints of smaller serials, with higher versions, do not give way to this one: its run was not told of them.
+    /// Checkpoints with smaller serials than this and with higher versions stay valid: the run of this checkpoint did not know of
+    /// them.
     pub spares: u64,
-    /// The parts of the checkpoint, each an engine's version of its own.
+    /// The parts of the checkpoint. Each is a version of the engine.
     pub parts: Vec<Content>,
 }
 
-/// The engine's version of a part.
+/// Returns the engine's version of a part.
 #[must_use]
 pub fn part_of(serial: u64, part: usize) -> u64 {
     serial << SHIFT | part as u64
 }
 
-/// Returns true if that is the engine's version of a head.
+/// Returns true if this is the engine's version of a head.
 #[must_use]
 pub fn is_head(version: u64) -> bool {
     version & HEAD == HEAD
 }
 
-/// The engine's version of the head of a serial.
+/// Returns the engine's version of the head of a serial.
 #[must_use]
 pub fn head_of(serial: u64) -> u64 {
     serial << SHIFT | HEAD
 }
 
-/// The serial to which a version of the engine belongs.
+/// Returns the serial to which an engine's version belongs.
 #[must_use]
 pub fn serial_of(version: u64) -> u64 {
     version >> SHIFT
@@ -66,7 +68,7 @@ pub fn serial_of(version: u64) -> u64 {
 pub const MOST_PARTS: usize = HEAD as usize;
 
 impl Content {
-    /// Encodes the head.
+    /// Returns the length of the part in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -79,19 +81,19 @@ impl Content {
 }
 
 impl VelocHead {
-    /// The engine's version of it.
+    /// Returns the engine's version of the head.
     #[must_use]
     pub fn number(&self) -> u64 {
         head_of(self.serial)
     }
 
-    /// Returns true if an older checkpoint of the same name does not count any more: the application went back to before it.
+    /// Returns true if an older checkpoint of the same name does not count any more, since the application went back to before it.
     #[must_use]
     pub fn supersedes(&self, old: &Self) -> bool {
         old.version == self.version || (old.version > self.version && old.serial >= self.spares)
     }
 
-    /// Returns the regions by their ids, with their bytes.
+    /// Returns the ids of all regions, with their lengths in bytes.
     pub fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
         let regions = self.parts.iter().flat_map(|part| match part {
             Content::Memory(regions) => regions.as_slice(),
@@ -100,7 +102,8 @@ impl VelocHead {
         regions.copied()
     }
 
-    /// The engine's versions of it: its parts that have some, and itself. `empties` says whether parts without bytes have.
+    /// Returns the engine's versions of the checkpoint: its stored parts and its head. Parts without bytes are stored if `empties`
+    /// is true.
     pub fn numbers(&self, empties: bool) -> impl Iterator<Item = u64> {
         let parts = (0..).zip(&self.parts);
         let stored = parts.filter(move |(_, part)| empties || part.bytes() > 0);
@@ -108,7 +111,7 @@ impl VelocHead {
         numbers.chain([self.number()])
     }
 
-    /// The bytes that the engine's version of it has.
+    /// Returns the bytes of the head, which are the content of its engine's version.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
@@ -131,7 +134,7 @@ impl VelocHead {
         words.chain(name.iter().copied()).collect()
     }
 
-    /// Returns true if what begins with these bytes may be a head.
+    /// Returns true if bytes that begin with `start` may be a head.
     #[must_use]
     pub fn is_one(start: &[u8]) -> bool {
         [MAGIC, SPARING]
@@ -139,7 +142,7 @@ impl VelocHead {
             .any(|magic| start.starts_with(&magic.to_le_bytes()))
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Decodes the bytes that [`encode`](Self::encode) returned; `None` for other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
@@ -182,13 +185,13 @@ impl VelocHead {
     }
 }
 
-/// The heads that count, by name and version. Heads are added in the order of their serials: a program that wrote a version again, or
-/// an older one, had gone back to before it, and what it had written after that counts no longer.
+/// The heads that count, by name and version. Heads are inserted in the order of their serials. If a program wrote a version again,
+/// or an older one, it had gone back to before that version. The later versions do not count any more.
 #[derive(Debug, Clone, Default)]
 pub struct Names(BTreeMap<String, BTreeMap<u64, VelocHead>>);
 
 impl Names {
-    /// The heads that count of these, in any order.
+    /// Returns those of these heads that count. `heads` may have any order.
     #[must_use]
     pub fn of(mut heads: Vec<VelocHead>) -> Self {
         heads.sort_by_key(|head| head.serial);
@@ -199,7 +202,7 @@ impl Names {
         names
     }
 
-    /// Adds the head that was written last. Returns the heads of its name that count no longer.
+    /// Inserts the newest head. Returns the heads of its name that do not count any more.
     pub fn insert(&mut self, head: VelocHead) -> Vec<VelocHead> {
         let superseded = self.extract(&head.name, |old| head.supersedes(old));
         let versions = self.0.entry(head.name.clone()).or_default();
@@ -207,7 +210,7 @@ impl Names {
         superseded
     }
 
-    /// Removes and returns heads of a name.
+    /// Removes the heads of a name for which `is_one` returns true, and returns them.
     pub fn extract(&mut self, name: &str, is_one: impl Fn(&VelocHead) -> bool) -> Vec<VelocHead> {
         let Some((name, versions)) = self.0.remove_entry(name) else {
             return Vec::new();
@@ -221,12 +224,12 @@ impl Names {
         extracted.into_values().collect()
     }
 
-    /// Each name with its heads by version.
+    /// Returns each name with its heads by version.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &BTreeMap<u64, VelocHead>)> {
         self.0.iter().map(|(name, heads)| (name.as_str(), heads))
     }
 
-    /// The heads of a name by version.
+    /// Returns the heads of a name by version.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&BTreeMap<u64, VelocHead>> {
         self.0.get(name)
@@ -269,7 +272,7 @@ mod tests {
         for at in 0..fixed {
             let mut hostile = bytes.clone();
             hostile[at] ^= 0x80;
-            // Never a panic, nor memory without end.
+            // The call neither panics nor allocates without limit.
             let _another = VelocHead::decode(&hostile);
         }
     }

@@ -1,4 +1,4 @@
-//! Storage whose reads are checked against what was written.
+//! Storage whose reads are compared with the bytes that were written.
 
 use crate::container::checksum;
 use crate::{Error, NamedFile, Result, Storage};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierflow_sync::{Mutex, MutexGuard};
 
-/// Bytes under one checksum, counted from where a write began. 8 bytes of memory are kept for each.
+/// Bytes under one checksum, counted from the start of a write. Each checksum takes 8 bytes of memory.
 const GRANULE: u64 = 64 << 10;
 
-/// Keeps a checksum of what is written to a storage, in memory, and compares what is read. It is for storage that does not outlive the
-/// process: after it, nothing would be known.
+/// Keeps checksums in memory of all bytes that are written to a storage, and verifies reads. For storage that does not outlive the
+/// process, as the checksums end with it.
 ///
-/// A read verifies whole granules of 64 KiB. Where it begins or ends within one, the rest of that granule is read with it. Bytes that were
-/// never written here, or were [written past](Storage::written_past) it, are read as they are.
+/// A read verifies whole granules of 64 KiB. If it begins or ends within a granule, the rest of the granule is read, too. Bytes
+/// that were never written here, or were [written past](Storage::written_past) this storage, are not verified.
 #[derive(Debug)]
 pub struct Verified<S: ?Sized> {
     inner: Arc<S>,
@@ -23,11 +23,11 @@ pub struct Verified<S: ?Sized> {
     unverified: AtomicU64,
 }
 
-/// The bytes of one write, or the whole granules of them that were not written over since.
+/// The bytes of one write, or a range of its whole granules that was not overwritten since.
 #[derive(Debug)]
 struct Extent {
     end: u64,
-    /// Of each granule, the last of which may be shorter.
+    /// The checksum of each granule. The last granule may be shorter.
     sums: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ struct Granule {
 }
 
 impl Extent {
-    /// The granules of this extent, which begins at `start`, that have bytes within `range`.
+    /// Returns the granules of this extent that have bytes within `range`. `start` is the start of the extent.
     fn granules(&self, start: u64, range: &Range<u64>) -> impl Iterator<Item = Granule> + '_ {
         let skipped = range.start.saturating_sub(start) / GRANULE;
         let begins = (start + skipped * GRANULE..self.end.min(range.end)).step_by(GRANULE as usize);
@@ -53,7 +53,7 @@ impl Extent {
 }
 
 impl<S: Storage + ?Sized> Verified<S> {
-    /// Stands in front of `inner`.
+    /// Verifies the reads of `inner`.
     pub fn new(inner: Arc<S>) -> Self {
         Self {
             inner,
@@ -66,7 +66,7 @@ impl<S: Storage + ?Sized> Verified<S> {
         self.written.lock()
     }
 
-    /// Forgets the granules that have bytes within `range`.
+    /// Removes the checksums of granules that have bytes within `range`.
     fn forget(&self, range: &Range<u64>) {
         let mut written = self.written();
         let starts: Vec<u64> = overlapping(&written, range)
@@ -104,7 +104,7 @@ impl<S: Storage + ?Sized> Verified<S> {
         granules
     }
 
-    /// Compares a granule, of which `bytes` are what was read of `range`.
+    /// Verifies a granule. `bytes` were read from `range`, which contains at least a part of the granule.
     fn verify(&self, granule: &Granule, range: &Range<u64>, bytes: &mut [u8]) -> Result<()> {
         let whole = &granule.bytes;
         let common = whole.start.max(range.start)..whole.end.min(range.end);
@@ -114,7 +114,7 @@ impl<S: Storage + ?Sized> Verified<S> {
         let is_right = if common == *whole {
             checksum(part) == granule.sum
         } else {
-            // Memory for the whole granule, at an address as the storage wants it.
+            // Memory for the whole granule, aligned for the storage.
             let alignment = self.alignment();
             let length = (whole.end - whole.start) as usize;
             let mut memory = vec![0; length + alignment];
@@ -145,7 +145,7 @@ impl<S: Storage + ?Sized> Verified<S> {
     }
 }
 
-/// The extents that have bytes within a range: they do not overlap each other.
+/// Returns the extents that have bytes within a range. Extents do not overlap each other.
 fn overlapping<'w>(
     written: &'w BTreeMap<u64, Extent>,
     range: &Range<u64>,
@@ -170,7 +170,7 @@ impl<S: Storage + ?Sized> Storage for Verified<S> {
         self.forget(&(offset..end));
         let mut extents = Vec::with_capacity(parts.len());
         let (mut at, mut rest) = (offset, bytes);
-        // The bytes behind the last part are one more.
+        // The bytes behind the last part are another part.
         for length in parts.iter().copied().chain([usize::MAX]) {
             let (part, behind) = rest.split_at(length.min(rest.len()));
             rest = behind;
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Memory whose bit `flipped` reads as another one, if there is such a bit.
+    /// Memory that flips the bit `flipped` on reads, if there is one.
     #[derive(Debug, Default)]
     struct Bytes {
         bytes: Mutex<Vec<u8>>,
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Room at an aligned address.
+    /// Reads into memory at an aligned address.
     fn read(storage: &Verified<Bytes>, range: Range<usize>) -> Result<Vec<u8>> {
         let mut memory = vec![0; range.len() + ALIGNMENT];
         let from = memory.as_ptr().align_offset(ALIGNMENT);
@@ -324,7 +324,7 @@ mod tests {
         let mut all = content(SIZE, 1);
         let parts = [ALIGNMENT, 3 * ALIGNMENT, SIZE - 4 * ALIGNMENT];
         storage.write_parts(0, &all, &parts).unwrap();
-        // One of the parts, and blocks across granules of another.
+        // Overwrites one of the parts, and then blocks across two granules of another part.
         for range in [
             ALIGNMENT..4 * ALIGNMENT,
             4 * ALIGNMENT + 2 * GRANULE as usize..4 * ALIGNMENT + 3 * GRANULE as usize,

@@ -1,11 +1,12 @@
-//! The ranks that a thread holds, in builds with debug assertions. Shuttle runs all its threads on one, so that nothing is checked there.
+//! The ranks that a thread holds, in builds with debug assertions. Shuttle runs all its threads on one, so nothing is checked
+//! there.
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 use std::{cell::RefCell, panic::Location};
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 thread_local! {
-    /// Ranks that this thread holds, and where it locked each.
+    /// The ranks that this thread holds, each with the place where it was locked.
     static HELD: RefCell<Vec<(u8, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -14,7 +15,7 @@ thread_local! {
 pub(crate) struct HeldRank<const RANK: u8>(());
 
 impl<const RANK: u8> HeldRank<RANK> {
-    /// Notes that the thread holds the rank. Called before a lock that waits.
+    /// Records that the thread holds the rank. Called before a lock that may wait.
     ///
     /// # Panics
     /// With debug assertions, if the thread holds this rank or a higher one.
@@ -26,14 +27,15 @@ impl<const RANK: u8> HeldRank<RANK> {
         Self::tried()
     }
 
-    /// Notes that the thread holds the rank. An attempt that does not wait is part of no deadlock, so it has no order.
+    /// Records that the thread holds the rank, without a check of the order: an attempt that does not wait cannot be part of a
+    /// deadlock.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn tried() -> Self {
         #[cfg(all(debug_assertions, not(shuttle)))]
         {
             let entry = (RANK, Location::caller());
-            // At the end of a thread its list may be gone.
+            // At the end of a thread its list may be destroyed already.
             let _or_gone = HELD.try_with(|held| held.borrow_mut().push(entry));
         }
         Self(())
@@ -65,7 +67,7 @@ fn check(rank: u8) {
     }
 }
 
-/// Refuses a wait with the plan's lock held: every call of the engine would wait, too.
+/// Panics if the thread waits with the plan's lock held: every call of the engine would wait, too.
 ///
 /// # Panics
 /// With debug assertions, if the thread holds the plan's lock.

@@ -1,4 +1,4 @@
-//! `parking_lot`'s locks with a rank each.
+//! The locks of `parking_lot`, each with a rank.
 
 use crate::held::{HeldRank, may_wait};
 use crate::rank::LEAF;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 pub use parking_lot::WaitTimeoutResult;
 
-/// A mutual exclusion with a [rank](crate::rank). A panic poisons nothing.
+/// A mutex with a [rank](crate::rank). A panic does not poison it.
 #[derive(Debug, Default)]
 pub struct Mutex<T, const RANK: u8 = LEAF>(parking_lot::Mutex<T>);
 
@@ -19,7 +19,7 @@ pub struct MutexGuard<'a, T, const RANK: u8 = LEAF> {
 }
 
 impl<T, const RANK: u8> Mutex<T, RANK> {
-    /// A lock that nobody holds.
+    /// Makes an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
     }
@@ -48,18 +48,18 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         })
     }
 
-    /// Returns true if a thread holds the lock now: a thread that times its waits has one before it.
+    /// Returns true if a thread holds the lock now. A thread that times its wait for the lock asks this before.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.0.is_locked()
     }
 
-    /// The value, which nobody can have locked.
+    /// Returns the value. No thread can have it locked.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 
-    /// The value in place of the lock.
+    /// Returns the value and drops the lock.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -81,7 +81,8 @@ impl<T, const RANK: u8> DerefMut for MutexGuard<'_, T, RANK> {
     }
 }
 
-/// A lock that many readers or one writer hold, with a [rank](crate::rank). A thread that reads it does not read it again.
+/// A lock that many readers or one writer hold, with a [rank](crate::rank). A thread that holds it for reading must not lock it for
+/// reading again.
 #[derive(Debug, Default)]
 pub struct RwLock<T, const RANK: u8 = LEAF>(parking_lot::RwLock<T>);
 
@@ -100,7 +101,7 @@ pub struct RwLockWriteGuard<'a, T, const RANK: u8 = LEAF> {
 }
 
 impl<T, const RANK: u8> RwLock<T, RANK> {
-    /// A lock that nobody holds.
+    /// Makes an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(parking_lot::RwLock::new(value))
     }
@@ -133,7 +134,7 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
         }
     }
 
-    /// The value, which nobody can have locked.
+    /// Returns the value. No thread can have it locked.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -164,17 +165,17 @@ impl<T, const RANK: u8> DerefMut for RwLockWriteGuard<'_, T, RANK> {
     }
 }
 
-/// Threads that wait for a change of a [`Mutex`]'s value.
+/// A condition variable: threads wait on it for a change of a [`Mutex`]'s value.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// No thread waits.
+    /// Makes a condition variable without waiting threads.
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Unlocks the value, waits for a notice, and locks it again.
+    /// Unlocks the value, waits for a notification, and locks it again.
     ///
     /// # Panics
     /// With debug assertions, if the thread holds the plan's lock.

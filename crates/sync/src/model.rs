@@ -1,5 +1,5 @@
-//! The primitives that an engine's threads meet through. `--cfg shuttle` puts shuttle's in their place, so that a test runs whole
-//! engines through orders of their steps that no scheduler would choose. Shuttle finds deadlocks by itself, so its locks have no ranks.
+//! The primitives through which an engine's threads interact. `--cfg shuttle` replaces them by shuttle's, so that a test runs whole
+//! engines in orders of their steps that no scheduler would choose. Shuttle finds deadlocks by itself, so its locks have no ranks.
 
 #[cfg(not(shuttle))]
 mod answer;

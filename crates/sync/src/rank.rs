@@ -1,4 +1,4 @@
-//! The order of the locks: a thread locks only ranks above those it holds. `docs/src/threads.md` names the locks of each rank.
+//! The order of the locks: a thread locks only ranks above those that it holds. `docs/src/threads.md` names the locks of each rank.
 
 /// Locks that admit one call of a kind at a time: a list of hints, a reservation of numbers, a resize, a group commit.
 pub const CALL: u8 = 1;
@@ -12,15 +12,15 @@ pub const DURABLE: u8 = 4;
 pub const FIRST_WRITE: u8 = 5;
 /// Locks that admit one thread to a chore of a repository: settling after a crash, writing an index.
 pub const CHORE: u8 = 6;
-/// The records between the disk and the catalog of a repository. No segment is rewritten while a thread has some.
+/// The records between the disk and the catalog of a repository. No segment is rewritten while a thread holds it for reading.
 pub const GATE: u8 = 7;
 /// The catalog of a repository.
 pub const REPOSITORY: u8 = 8;
-/// Records that are gathered for one synchronisation, files that can be written again, and parts that threads hand over in turn.
+/// Records that are gathered for one synchronisation, files that can be overwritten, and parts that threads pass on in turn.
 pub const PACKER: u8 = 9;
 /// A copy or an encoding that one thread makes.
 pub const COPY: u8 = 10;
-/// A list of work or of memory, held while an entry is looked at.
+/// A list of work or of memory, held while an entry is examined.
 pub const LIST: u8 = 11;
 /// A value that is read or changed in place. A thread that holds a leaf locks nothing but arenas and devices.
 pub const LEAF: u8 = 12;

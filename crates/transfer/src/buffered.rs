@@ -11,44 +11,44 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_device::Transfer;
 
-/// Buffers of a copy.
+/// Number of buffers of a copy.
 const BUFFERS: u64 = 2;
 
-/// Buffers of a copy that workers help with: one for each request, and some that are filled or emptied meanwhile.
+/// Number of buffers of a copy with helping workers: one for each request, and some to fill or empty meanwhile.
 const SHARED_BUFFERS: u64 = REQUESTS as u64 + 2;
 
-/// Bytes of a version in a buffer.
+/// A part of a version in a buffer.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) at: u64,
     pub(crate) length: u64,
-    /// Bytes before them that are read with them.
+    /// Bytes before the part that are read with it.
     pub(crate) before: u64,
     pub(crate) buffer: Buffer,
 }
 
-/// A copy through buffers. Nothing uses the buffers once it is dropped.
+/// A copy through buffers. Dropping it waits until nothing uses the buffers.
 struct Buffered<'c> {
     from: &'c dyn Source,
     to: &'c mut dyn Target,
     stream: StreamChoice<'c>,
     stop: Stop,
-    /// The bytes of which no part was begun.
+    /// The bytes that belong to no part yet.
     rest: Range<u64>,
-    /// The buffers without a part, and the transfers that still empty them, the oldest first.
+    /// The buffers without a part, oldest first, each with the transfer that still empties it.
     free: VecDeque<(Buffer, Option<Transfer>)>,
-    /// The parts that are filled, in their order, and the transfers that still fill them.
+    /// The parts that are filled, in their order, each with the transfer that still fills it.
     filling: VecDeque<(Part, Option<Transfer>)>,
     requests: Option<Requests>,
 }
 
-/// Returns the bytes of a part that fit into a buffer behind those `before` them.
+/// Returns the length of the part that fits into a buffer behind `before` bytes.
 fn room(to: &dyn Target, before: u64) -> u64 {
     BUFFER_BYTES - whole_blocks(to.block(), before)
 }
 
 impl Buffered<'_> {
-    /// Starts filling free buffers: one, if the source fills it before it returns, else all.
+    /// Starts filling the free buffers. Stops after the first buffer if the source fills it before it returns.
     fn fill(&mut self) -> Result<()> {
         while !self.rest.is_empty()
             && let Some((buffer, emptied)) = self.next_free()
@@ -70,7 +70,7 @@ impl Buffered<'_> {
                 continue;
             }
             let bytes = whole_blocks(self.from.block(), before + length);
-            // A buffer is none of the source's.
+            // No error here is the source's, as it does not own the buffer.
             let into = part.buffer.lend_mut(0..bytes);
             let into = into.map_err(TransferError::target)?;
             let begun = self.from.begin_read(at - before, into, &mut self.stream);
@@ -85,7 +85,7 @@ impl Buffered<'_> {
         Ok(())
     }
 
-    /// Takes the buffer that was emptied first. While workers read others, one that a device still empties stays.
+    /// Takes the buffer that was emptied first. Leaves a buffer that a device still empties while workers read into others.
     fn next_free(&mut self) -> Option<(Buffer, Option<Transfer>)> {
         let (_, emptied) = self.free.front()?;
         let is_emptied = emptied.as_ref().is_none_or(Transfer::is_done);
@@ -94,7 +94,7 @@ impl Buffered<'_> {
         (!waits).then(|| self.free.pop_front())?
     }
 
-    /// Returns the next full part, and `None` once all parts are emptied or on their way out.
+    /// Returns the next full part; `None` once all parts are emptied or being written.
     fn next_full(&mut self) -> Result<Option<Part>> {
         loop {
             self.fill()?;
@@ -143,8 +143,8 @@ impl Buffered<'_> {
 }
 
 impl CopyContext {
-    /// Copies the first of these bytes through pinned buffers: all of them if one end is on the device or workers help, else as many
-    /// as a buffer holds. Returns the number of bytes. Nothing uses the buffers when this returns.
+    /// Copies the first of these bytes through pinned buffers, and returns their number: all bytes if one end is on the device or
+    /// workers help, else as many as a buffer holds. Nothing uses the buffers when this returns.
     pub(crate) fn copy_buffered(
         &mut self,
         copying: &mut Copying<'_>,

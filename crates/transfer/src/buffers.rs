@@ -4,10 +4,10 @@ use crate::Result;
 use std::ops::Range;
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, WriteLoan};
 
-/// Bytes of a buffer, and of a part that goes through it.
+/// Bytes of a buffer, and the most bytes of a part in it.
 pub const BUFFER_BYTES: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
-/// Pinned memory that is made at first use. It grows to the most that a copy needed.
+/// Pinned memory, allocated at first use. Grows to the largest size that a copy needed.
 #[derive(Debug)]
 pub struct BufferPool {
     device: Device,
@@ -25,13 +25,13 @@ impl BufferPool {
     /// Returns one buffer of at least `size` bytes.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) without memory for it.
+    /// [`Error::Device`](crate::Error::Device) if there is no memory for it.
     pub fn buffer(&mut self, size: u64) -> Result<Buffer> {
         let memory = self.memory(size)?;
         Ok(Buffer { memory, at: 0 })
     }
 
-    /// Returns a buffer of [`BUFFER_BYTES`] for each part of `size` bytes: `most` at most, and one at least.
+    /// Returns buffers of [`BUFFER_BYTES`] for `size` bytes: at most `most`, and at least one.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -52,7 +52,7 @@ impl BufferPool {
             Some(reservation) if reservation.memory().len() >= needed => reservation,
             _ => {
                 let reservation = self.device.reserve_host(needed)?;
-                // Memory that is not pinned is slower and as right. Its pages come as they are used, or with pinning.
+                // Unpinned memory is slower but works. The pages are allocated at first use, or by the pinning.
                 let _ = reservation.pin(0..needed)?;
                 reservation
             }
@@ -61,7 +61,7 @@ impl BufferPool {
     }
 }
 
-/// Memory for one part.
+/// A buffer for one part.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
@@ -69,18 +69,18 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Lends bytes of the buffer to be read.
+    /// Lends bytes of the buffer for reading.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) for bytes that are lent for writing, or are none of the buffer's.
+    /// [`Error::Device`](crate::Error::Device) if the bytes are lent for writing or lie outside of the buffer.
     pub fn lend(&self, bytes: Range<u64>) -> Result<ReadLoan> {
         Ok(self.memory.lend(self.of(bytes))?)
     }
 
-    /// Lends bytes of the buffer to be written.
+    /// Lends bytes of the buffer for writing.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) for bytes that are lent, or are none of the buffer's.
+    /// [`Error::Device`](crate::Error::Device) if the bytes are lent or lie outside of the buffer.
     pub fn lend_mut(&self, bytes: Range<u64>) -> Result<WriteLoan> {
         Ok(self.memory.lend_mut(self.of(bytes))?)
     }

@@ -16,7 +16,7 @@ pub struct CopyContext {
 }
 
 impl CopyContext {
-    /// Makes a context for copies by way of `device`.
+    /// Makes a context for copies by `device`.
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl CopyContext {
         }
     }
 
-    /// Makes a context whose copies run in order with those of all contexts on the same stream.
+    /// Makes a context whose copies run in order with those of all other contexts on the same stream.
     #[must_use]
     pub fn on(device: &Device, stream: Arc<Stream>) -> Self {
         Self {
@@ -36,12 +36,12 @@ impl CopyContext {
         }
     }
 
-    /// Has a flag end the copies of this context, until the next call.
+    /// Sets the flag that ends the copies of this context, until the next call.
     pub fn stop_by(&mut self, stop: Option<Arc<AtomicBool>>) {
         self.stop = Stop(stop);
     }
 
-    /// Returns what ends the copies of this context.
+    /// Returns the flag that ends the copies of this context.
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop.clone()
@@ -56,7 +56,7 @@ impl CopyContext {
         }
     }
 
-    /// The buffers of this context.
+    /// Returns the buffers of this context.
     pub fn buffers(&mut self) -> &mut BufferPool {
         &mut self.buffers
     }
@@ -74,7 +74,7 @@ impl StreamChoice<'_> {
     /// Returns the stream.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) if it has to be made and cannot be.
+    /// [`Error::Device`](crate::Error::Device) if the stream must be made and cannot be.
     pub fn get(&mut self) -> Result<&Stream> {
         match (self.callers, &mut self.own) {
             (Some(callers), _) => Ok(callers),
@@ -84,7 +84,7 @@ impl StreamChoice<'_> {
     }
 }
 
-/// The flag that ends the copies of a context, between two parts and whichever route they take.
+/// The flag that ends the copies of a context on any route, between two parts.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Option<Arc<AtomicBool>>);
 
@@ -96,10 +96,10 @@ impl Stop {
         stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Looks at the flag.
+    /// Checks the flag.
     ///
     /// # Errors
-    /// [`TransferError::Cancelled`] once it is set.
+    /// [`TransferError::Cancelled`] once the flag is set.
     pub fn look(&self) -> std::result::Result<(), TransferError> {
         match self.is_set() {
             true => Err(TransferError::Cancelled),

@@ -9,7 +9,7 @@ use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
 use std::ops::Range;
 use tierflow_device::Stream;
 
-/// Bytes of one part between memories, of which a device has two at a time. A copy looks at its stop flag between parts.
+/// Bytes of one part between memories. A device copies two parts at a time, and a copy checks its stop flag between parts.
 pub const PART_BYTES: u64 = 64 << 20;
 
 /// Bytes of one part between memory and storage.
@@ -21,7 +21,7 @@ pub(crate) type Result<T> = std::result::Result<T, TransferError>;
 pub(crate) struct Copying<'c> {
     pub(crate) from: &'c dyn Source,
     pub(crate) to: &'c mut dyn Target,
-    /// The caller's stream, if the caller brings one.
+    /// The caller's stream, if the caller passed one.
     pub(crate) callers: Option<&'c Stream>,
     /// The workers that help with requests to storage.
     pub(crate) workers: Option<Workers<'c>>,
@@ -29,10 +29,10 @@ pub(crate) struct Copying<'c> {
 
 impl CopyContext {
     /// Copies bytes of a version from one end to the other, until they are there or the context is stopped. Nothing uses either end
-    /// when this returns, whatever happened. A record is copied as a whole: `bytes` are all of it then.
+    /// when this returns, even after an error. A record is copied as a whole; then `bytes` must be all of its bytes.
     ///
     /// # Errors
-    /// [`TransferError`]: the stop, or the end that failed.
+    /// [`TransferError::Cancelled`] if the context was stopped, [`TransferError::Failed`] with the end that failed.
     pub fn copy(
         &mut self,
         from: &dyn Source,
@@ -65,7 +65,7 @@ impl CopyContext {
                 }
                 Route::Straight => self.copy_straight(&mut copying, rest)?,
                 Route::Buffers => self.copy_buffered(&mut copying, rest)?,
-                // Neither end names the record that a directory or an object store keeps.
+                // Both ends are directories or object stores, and neither end names its record.
                 Route::Verbatim => {
                     let bytes = bytes.end - bytes.start;
                     return Err(TransferError::source(Error::PartOfRecord { at, bytes }));
@@ -75,8 +75,8 @@ impl CopyContext {
         under_way.finish()
     }
 
-    /// Copies bytes of a version between a caller and storage, through buffers. The caller waits, so the workers of the link serve
-    /// requests beside it.
+    /// Copies bytes of a version between a caller and storage, through buffers. The workers of the link serve some of the requests,
+    /// as the caller waits.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).
@@ -97,8 +97,8 @@ impl CopyContext {
         self.copy_buffered(&mut copying, bytes).map(drop)
     }
 
-    /// Starts copying the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if
-    /// neither can.
+    /// Starts copying the first of these bytes if one end lends its memory to the other. Returns the number of bytes; 0 if neither
+    /// end can.
     fn begin_lent(
         &mut self,
         copying: &mut Copying<'_>,
@@ -118,7 +118,7 @@ impl CopyContext {
         };
         let length = most.min(bytes.end - bytes.start);
         let (at, mut stream) = (bytes.start, self.streams(*callers));
-        // A host arena knows the fastest way into it and out of it.
+        // A host arena has the fastest copies into and out of its memory.
         let is_arenas = from.kind() == MediumKind::Pinned && to.kind() != MediumKind::Pinned;
         if is_arenas
             && to.block() == 1
@@ -166,7 +166,7 @@ impl CopyContext {
         self.copy(from, &mut to, range, callers)
     }
 
-    /// Copies `bytes` of a version, from `at` on, to an end.
+    /// Copies `bytes`, which are those of a version from `at` on, to an end.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).

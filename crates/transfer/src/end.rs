@@ -1,4 +1,4 @@
-//! The two ends of a copy. Offsets are those in the version.
+//! The two ends of a copy. Offsets `at` are offsets in the version.
 
 use crate::record::{SourceRecord, TargetRecord};
 use crate::route::MediumKind;
@@ -8,35 +8,35 @@ use tierflow_device::{ReadLoan, Transfer, WriteLoan};
 
 /// The end from which bytes come.
 ///
-/// An end that lends no memory copies by itself, into the memory that the other end lends.
+/// An end that lends no memory copies the bytes itself, into memory that the other end lends.
 pub trait Source: Sync {
-    /// The kind of the medium.
+    /// Returns the kind of the medium.
     fn kind(&self) -> MediumKind;
 
-    /// Returns true if the copies of this end reach memory that only a device reaches.
+    /// Returns true if this end can copy to memory that only a device reaches.
     fn reaches_device(&self) -> bool {
         self.kind().is_on_device() || self.kind() == MediumKind::Pinned
     }
 
-    /// Bytes of a block: storage is read in whole blocks.
+    /// Returns the bytes of a block. Storage is read in whole blocks.
     fn block(&self) -> u64 {
         1
     }
 
-    /// Returns the bytes between the beginning of a block and `at`, which are read with it.
+    /// Returns the bytes between the start of a block and `at`, which are read together with the bytes from `at` on.
     fn before(&self, _at: u64) -> u64 {
         0
     }
 
-    /// Lends the bytes where they lie; `None` if they are not memory in one run. A loan that conflicts is refused.
+    /// Lends the bytes in place; `None` if they are not contiguous memory. Fails if another loan conflicts.
     fn lend(&self, _bytes: Range<u64>) -> Option<Result<ReadLoan>> {
         None
     }
 
-    /// Fills `into` with the bytes from `at` on, and waits. A [record](Self::record) has no parts.
+    /// Fills `into` with the bytes from `at` on, and waits until they are there. A [record](Self::record) has no parts.
     ///
     /// # Errors
-    /// The failure of this end; [`Error::PartOfRecord`] of a record.
+    /// The error of this end; [`Error::PartOfRecord`] for a record.
     fn read(&self, at: u64, into: WriteLoan, _stream: &mut StreamChoice<'_>) -> Result<()> {
         let bytes = into.len() as u64;
         Err(Error::PartOfRecord { at, bytes })
@@ -55,12 +55,12 @@ pub trait Source: Sync {
         self.read(at, into, stream).map(|()| None)
     }
 
-    /// Returns the place of the byte `at`, if this end is scratch storage.
+    /// Returns the place of the byte `at` if this end is scratch storage.
     fn scratch(&self, _at: u64) -> Option<ScratchPlace<'_>> {
         None
     }
 
-    /// Returns the record that this end is. Records are copied as a whole.
+    /// Returns the record if this end is one. Records are copied as a whole.
     fn record(&self) -> Option<&dyn SourceRecord> {
         None
     }
@@ -68,28 +68,29 @@ pub trait Source: Sync {
 
 /// The end to which bytes go.
 pub trait Target: Send {
-    /// The kind of the medium.
+    /// Returns the kind of the medium.
     fn kind(&self) -> MediumKind;
 
-    /// Returns true if the copies of this end reach memory that only a device reaches.
+    /// Returns true if this end can copy from memory that only a device reaches.
     fn reaches_device(&self) -> bool {
         self.kind().is_on_device() || self.kind() == MediumKind::Pinned
     }
 
-    /// Bytes of a block: storage is written in whole blocks. The bytes behind a range belong to the copy, up to the end of its block.
+    /// Returns the bytes of a block. Storage is written in whole blocks. A copy may overwrite the bytes behind its range, up to the
+    /// end of the block.
     fn block(&self) -> u64 {
         1
     }
 
-    /// Lends the memory for these bytes; `None` if it is not memory in one run. A loan that conflicts is refused.
+    /// Lends the memory for these bytes; `None` if it is not contiguous memory. Fails if another loan conflicts.
     fn lend_mut(&mut self, _bytes: Range<u64>) -> Option<Result<WriteLoan>> {
         None
     }
 
-    /// Writes the bytes from `at` on, and waits. A [record](Self::record) has no parts.
+    /// Writes the bytes from `at` on, and waits until they are written. A [record](Self::record) has no parts.
     ///
     /// # Errors
-    /// The failure of this end; [`Error::PartOfRecord`] of a record.
+    /// The error of this end; [`Error::PartOfRecord`] for a record.
     fn write(&mut self, at: u64, from: ReadLoan, _stream: &mut StreamChoice<'_>) -> Result<()> {
         let bytes = from.len() as u64;
         Err(Error::PartOfRecord { at, bytes })
@@ -108,12 +109,12 @@ pub trait Target: Send {
         self.write(at, from, stream).map(|()| None)
     }
 
-    /// Returns the place of the byte `at`, if this end is scratch storage.
+    /// Returns the place of the byte `at` if this end is scratch storage.
     fn scratch(&self, _at: u64) -> Option<ScratchPlace<'_>> {
         None
     }
 
-    /// Returns the record that this end is.
+    /// Returns the record if this end is one.
     fn record(&self) -> Option<&dyn TargetRecord> {
         None
     }

@@ -1,34 +1,34 @@
-//! Errors, by the end that failed.
+//! Errors, with the end of the copy that failed.
 
 use std::error::Error as StdError;
 use thiserror::Error as ThisError;
 
-/// A result of this crate.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The failure of one end of a copy.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device or its driver failed, or refused a loan.
+    /// A device or its driver failed, or refused to lend memory.
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),
     /// Storage failed.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
-    /// An arena has no such memory.
+    /// An arena has no memory at this place.
     #[error(transparent)]
     Arena(#[from] tierflow_tier_alloc::Error),
-    /// An end that the caller brought failed.
+    /// An end that the caller implements failed.
     #[error(transparent)]
     Caller(Box<dyn StdError + Send + Sync>),
-    /// A medium that lends no memory has no way of its own to be copied.
+    /// A medium neither lends memory nor implements the copy.
     #[error("the medium lends no memory: implement Medium::begin_read and Medium::begin_write")]
     NoMemory,
-    /// A record is read and written as a whole.
+    /// A copy would read or write a part of a record.
     #[error("{bytes} bytes of a record at {at}: records are copied as a whole")]
     PartOfRecord {
-        /// The first byte.
+        /// Offset of the first byte.
         at: u64,
         /// The number of bytes.
         bytes: u64,
@@ -38,13 +38,13 @@ pub enum Error {
 /// The end of a copy that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailedEnd {
-    /// The bytes could not be had.
+    /// The end that the bytes come from.
     Source,
-    /// The bytes could not be put down.
+    /// The end that the bytes go to.
     Target,
 }
 
-/// A copy that did not end well. Nothing uses the memory of either end any more.
+/// The error of a copy. Nothing uses the memory of either end any more.
 #[derive(Debug, ThisError)]
 pub enum TransferError {
     /// The copy was stopped.
@@ -62,13 +62,13 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// The failure of the source. Storage that was cancelled did not fail.
+    /// Returns the error of a copy whose source failed. A cancelled storage counts as [`Self::Cancelled`].
     #[must_use]
     pub fn source(error: Error) -> Self {
         Self::of(FailedEnd::Source, error)
     }
 
-    /// The failure of the target. Storage that was cancelled did not fail.
+    /// Returns the error of a copy whose target failed. A cancelled storage counts as [`Self::Cancelled`].
     #[must_use]
     pub fn target(error: Error) -> Self {
         Self::of(FailedEnd::Target, error)

@@ -1,4 +1,4 @@
-//! The media: arenas, memory of other owners, scratch storage, and bytes of the caller's own.
+//! The media: arenas, memory of other owners, scratch storage, and the caller's bytes.
 
 use crate::straight::Straight;
 use crate::{Medium, MediumKind, Result, Source, StreamChoice, Target};
@@ -8,7 +8,8 @@ use tierflow_device::{Memory, ReadLoan, Transfer, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Transferring};
 
-/// Returns the range as memory is addressed. Offsets come from tables of the memory's own size; one beyond it is out of bounds there.
+/// Returns the range as indices of memory. Offsets come from tables of the memory's size; a larger one is clamped, and so is out of
+/// bounds.
 #[must_use]
 pub fn to_usize(range: Range<u64>) -> Range<usize> {
     let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
@@ -24,7 +25,7 @@ pub fn whole_blocks(block: u64, bytes: u64) -> u64 {
     }
 }
 
-/// The host's back end has its device memory where the processor reaches it.
+/// Returns the kind of memory. The host's back end has device memory that the processor reaches.
 fn kind_of(memory: &Memory) -> MediumKind {
     match memory.host_accessible() {
         true => MediumKind::Pageable,
@@ -71,7 +72,7 @@ impl Medium for HostArena {
         Some(self.lend_mut(to_usize(bytes)).map_err(Into::into))
     }
 
-    /// Copies by the arena's fastest way.
+    /// Copies by the arena's fastest path.
     fn begin_read(
         &self,
         offset: u64,
@@ -99,7 +100,7 @@ impl Medium for HostArena {
     }
 }
 
-/// Memory of another owner, such as peers that lend theirs.
+/// Memory of another owner, such as that of peers.
 #[derive(Debug, Clone)]
 pub struct MemoryMedium {
     memory: Memory,
@@ -107,7 +108,7 @@ pub struct MemoryMedium {
 }
 
 impl MemoryMedium {
-    /// Memory of other devices that this one reaches.
+    /// Makes a medium of other devices' memory that this device reaches.
     #[must_use]
     pub fn of_peers(memory: Memory) -> Self {
         let kind = match kind_of(&memory) {
@@ -136,7 +137,7 @@ impl Medium for MemoryMedium {
     }
 }
 
-/// Storage in blocks that goes with the process, and the file in it that a device copies to and from by itself.
+/// Storage in blocks that ends with the process. Also the file in it, if there is one, that a device reads and writes directly.
 #[derive(Debug)]
 pub struct ScratchMedium {
     storage: Arc<dyn Storage>,
@@ -144,19 +145,19 @@ pub struct ScratchMedium {
 }
 
 impl ScratchMedium {
-    /// Storage, and its way past the host's memory if there is one.
+    /// Makes a medium of storage, with its path past the host's memory if there is one.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, straight: Option<Arc<Straight>>) -> Self {
         Self { storage, straight }
     }
 
-    /// The storage.
+    /// Returns the storage.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// The file in the storage that a device copies to and from by itself.
+    /// Returns the file in the storage that a device reads and writes directly.
     #[must_use]
     pub fn straight(&self) -> Option<&Arc<Straight>> {
         self.straight.as_ref()
@@ -168,7 +169,7 @@ impl ScratchMedium {
 pub struct ScratchPlace<'a> {
     /// The storage.
     pub medium: &'a ScratchMedium,
-    /// The first byte there.
+    /// Offset of the first byte on the storage.
     pub offset: u64,
 }
 
@@ -206,10 +207,10 @@ impl Medium for ScratchMedium {
     }
 }
 
-/// Bytes of the caller's own: those of a version from `start` on. They lend nothing.
+/// Bytes of the caller that hold a version from `start` on. [`HostBytes`] lends no memory.
 #[derive(Debug)]
 pub struct HostBytes<B> {
-    /// The first byte, in the version.
+    /// Offset of the first byte in the version.
     pub start: u64,
     /// The bytes.
     pub bytes: B,
@@ -247,10 +248,10 @@ impl Target for HostBytes<&mut [u8]> {
     }
 }
 
-/// Memory of the caller's own that holds a version from `start` on.
+/// Memory of the caller that holds a version from `start` on.
 #[derive(Debug)]
 pub struct MemoryBytes<'m> {
-    /// The first byte, in the version.
+    /// Offset of the first byte in the version.
     pub start: u64,
     /// The memory.
     pub memory: &'m Memory,
@@ -268,7 +269,7 @@ impl Source for MemoryBytes<'_> {
     }
 
     fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
-        // Bytes of whole blocks may end beyond the memory: then they go through buffers.
+        // Whole blocks may end beyond the memory; then the copy takes buffers.
         Some(Ok(self.memory.lend(self.range(bytes)).ok()?))
     }
 

@@ -7,36 +7,36 @@ use std::ops::Range;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
 use tierflow_tier_alloc::{Gate, Pass, Transferring};
 
-/// The bytes of a tier, by their offsets: an arena, memory of peers, scratch storage.
+/// The bytes of a tier, addressed by offsets: an arena, memory of peers, scratch storage.
 pub trait Medium: Debug + Send + Sync {
-    /// Returns the kind: the means that reach the bytes.
+    /// Returns the kind, which tells how the bytes are reached.
     fn kind(&self) -> MediumKind;
 
-    /// Bytes at most; `None` if only a file system limits them.
+    /// Returns the capacity in bytes; `None` if only a file system limits it.
     fn capacity(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     fn block(&self) -> u64 {
         1
     }
 
-    /// Lends bytes to be read, if they are memory.
+    /// Lends bytes for reading; `None` if the medium is not memory.
     fn lend(&self, _bytes: Range<u64>) -> Option<Result<ReadLoan>> {
         None
     }
 
-    /// Lends bytes to be written, if they are memory. Waits until they are usable.
+    /// Lends bytes for writing; `None` if the medium is not memory. Waits until the bytes are usable.
     fn lend_mut(&self, _bytes: Range<u64>) -> Option<Result<WriteLoan>> {
         None
     }
 
     /// Starts filling `into` with the bytes from `offset` on. Returns the transfer if a device continues alone, `None` if `into` is
-    /// full. A medium of memory is copied by the device; any other has its own way.
+    /// full. By default, the device copies lent memory; a medium that lends none implements this.
     ///
     /// # Errors
-    /// The failure of the medium.
+    /// The error of the medium; [`Error::NoMemory`] by default if it lends no memory.
     fn begin_read(
         &self,
         offset: u64,
@@ -51,7 +51,7 @@ pub trait Medium: Debug + Send + Sync {
     /// Starts writing bytes at `offset`. Returns the transfer if a device continues alone, `None` if the bytes are written.
     ///
     /// # Errors
-    /// The failure of the medium.
+    /// The error of the medium; [`Error::NoMemory`] by default if it lends no memory.
     fn begin_write(
         &self,
         offset: u64,
@@ -63,22 +63,22 @@ pub trait Medium: Debug + Send + Sync {
         Ok(Some(stream.get()?.copy(from, into)))
     }
 
-    /// Returns the scratch storage that the medium is.
+    /// Returns the scratch storage if the medium is one.
     fn scratch(&self) -> Option<&ScratchMedium> {
         None
     }
 
-    /// Returns the gate that holds background work of the medium back while somebody copies.
+    /// Returns the gate that holds back background work of the medium during copies.
     fn gate(&self) -> Option<&Gate> {
         None
     }
 
-    /// Tells the medium that a flush into these bytes is under way, until the guard is dropped.
+    /// Notifies the medium that a flush into these bytes is under way, until the guard is dropped.
     fn flushed_into(&self, _bytes: Range<u64>) -> Option<Transferring<'_>> {
         None
     }
 
-    /// Tells the medium that a prefetch out of it is under way, until the guard is dropped.
+    /// Notifies the medium that a prefetch out of it is under way, until the guard is dropped.
     fn fetched_from(&self) -> Option<Pass<'_>> {
         self.gate().map(Gate::enter_transfer)
     }
@@ -89,22 +89,22 @@ pub trait Medium: Debug + Send + Sync {
 pub struct Span<'a> {
     /// The medium.
     pub medium: &'a dyn Medium,
-    /// The first byte, in the version.
+    /// Offset of the first byte in the version.
     pub start: u64,
-    /// The first byte, on the medium.
+    /// Offset of the first byte on the medium.
     pub offset: u64,
     /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Span<'_> {
-    /// Returns all bytes of the span, by their offsets in the version.
+    /// Returns all bytes of the span, as offsets in the version.
     #[must_use]
     pub fn all(&self) -> Range<u64> {
         self.start..self.start + self.bytes
     }
 
-    /// Returns the offset on the medium of the version's byte `at`.
+    /// Returns the offset on the medium of byte `at` of the version.
     #[must_use]
     pub fn offset_of(&self, at: u64) -> u64 {
         at - self.start + self.offset

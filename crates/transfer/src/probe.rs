@@ -1,5 +1,5 @@
-//! Measurements of a machine's paths, each while nothing else uses it: first touch and pinning of memory, copies, the links of a
-//! device, and storage.
+//! Measures the data paths of an otherwise idle machine: first touch and pinning of memory, copies, the links of a device, and
+//! storage.
 
 use crate::volume::buffer::AlignedBuffer;
 use crate::volume::{self, Effort, Points, measure};
@@ -10,7 +10,7 @@ use tierflow_store::Storage;
 /// Bytes of one request to storage.
 const REQUEST: usize = 4 << 20;
 
-/// Measurements of a path, of which the best counts: others were disturbed.
+/// Number of measurements of a path. The best one counts, as others were disturbed.
 const TRIALS: u32 = 3;
 
 /// The rates of a machine's memory.
@@ -22,11 +22,11 @@ pub struct MemoryRates {
     pub unpinned: Option<WhyUnpinned>,
 }
 
-/// Measures memory with `bytes` bytes at a time, twice of them: first touch, pinning and copies; of a GPU also its links in each
-/// direction, and in both at once.
+/// Measures memory with two buffers of `bytes` bytes: first touch, pinning and copies; for a GPU also its links, in each direction
+/// and in both at once.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](tierflow_device::Error::OutOfMemory) and the other errors of the device.
+/// [`Error::OutOfMemory`](tierflow_device::Error::OutOfMemory) and other errors of the device.
 pub fn memory(device: &Device, bytes: usize) -> Result<MemoryRates> {
     let mut rates = MemoryRates::default();
     let (stream, back) = (device.stream()?, device.stream()?);
@@ -96,16 +96,16 @@ impl MemoryRates {
     }
 }
 
-/// The rates of storage with one request at a time, in bytes per second.
+/// The rates of storage with one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StorageRates {
-    /// Of writes.
+    /// Bytes per second of writes.
     pub write: f64,
-    /// Of reads.
+    /// Bytes per second of reads.
     pub read: f64,
 }
 
-/// Measures storage with requests of 4 MiB, for about half a second. It overwrites the first 64 MiB.
+/// Measures storage with requests of 4 MiB, for about half a second. Overwrites the first 64 MiB.
 ///
 /// # Errors
 /// [`VolumeError::Store`](volume::VolumeError::Store) if a request fails.

@@ -1,4 +1,4 @@
-//! Records: versions in durable tiers, read and written as a whole with their checksums.
+//! Records: versions in durable tiers, read and written as a whole, with their checksums.
 
 use crate::context::Stop;
 use crate::{CopyContext, Error, TransferError};
@@ -6,27 +6,27 @@ use std::ops::Range;
 use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult};
 use tierflow_sync::{Mutex, rank};
 
-/// A record that is read.
+/// A record to read.
 pub trait SourceRecord: Sync {
     /// Returns the stored piece.
     ///
     /// # Errors
-    /// The tier's errors.
+    /// The errors of the tier.
     fn piece(&self) -> StoreResult<Piece>;
 
-    /// Returns the bytes of the record.
+    /// Returns the length of the record in bytes.
     ///
     /// # Errors
-    /// The tier's errors.
+    /// The errors of the tier.
     fn length(&self) -> StoreResult<u64> {
         let piece = self.piece()?;
         Ok(piece.regions().iter().map(|region| region.length).sum())
     }
 
-    /// Fills `into` with all bytes, and checks every checksum.
+    /// Fills `into` with all bytes, and verifies every checksum.
     ///
     /// # Errors
-    /// The tier's errors; [`StoreError::Cancelled`] once it is stopped.
+    /// The errors of the tier; [`StoreError::Cancelled`] once `stop` is set.
     fn read_whole(&self, into: &mut [u8], stop: &Stop) -> StoreResult<()> {
         let stop = stop.clone();
         let piece = self.piece()?.unless(move || stop.is_set());
@@ -43,7 +43,7 @@ pub trait SourceRecord: Sync {
         piece.restore(&mut regions)
     }
 
-    /// Fills parts of the record, each from its own offset on, and checks the blocks in which they lie.
+    /// Fills parts of the record, each from its own offset on, and verifies the blocks around them.
     ///
     /// # Errors
     /// As [`read_whole`](Self::read_whole).
@@ -54,18 +54,18 @@ pub trait SourceRecord: Sync {
     }
 }
 
-/// A record that is written.
+/// A record to write.
 pub trait TargetRecord: Sync {
-    /// Writes `bytes`, which `pull` fetches as they are written, and publishes the record.
+    /// Writes `bytes` bytes, which `pull` fetches during the write, and publishes the record.
     ///
     /// # Errors
-    /// The tier's and those of `pull`; [`StoreError::Cancelled`] once it is stopped.
+    /// The errors of the tier and of `pull`; [`StoreError::Cancelled`] once `stop` is set.
     fn save(&self, bytes: u64, pull: &Pull<'_>, stop: &Stop) -> StoreResult<()>;
 
-    /// Writes the piece of another tier as it is, with its checksums, and publishes the record.
+    /// Writes the piece of another tier unchanged, with its checksums, and publishes the record.
     ///
     /// # Errors
-    /// Errors of both tiers; [`StoreError::Cancelled`] once it is stopped.
+    /// The errors of both tiers; [`StoreError::Cancelled`] once `stop` is set.
     fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()>;
 }
 
@@ -76,7 +76,7 @@ fn longer(piece: &Piece) -> StoreError {
     ))
 }
 
-/// Keeps the failure of a copy while the store returns [`StoreError::Cancelled`] in its place.
+/// Keeps the error of a copy while the store returns [`StoreError::Cancelled`] in its place.
 #[derive(Default)]
 pub(crate) struct ErrorSlot(Mutex<Option<TransferError>>);
 
@@ -88,7 +88,7 @@ impl ErrorSlot {
         })
     }
 
-    /// Returns the copy's failure, or else the store's.
+    /// Returns the error of the copy if there is one, else that of the store.
     fn failure(self, error: StoreError, of_store: fn(Error) -> TransferError) -> TransferError {
         match self.0.into_inner() {
             Some(failed) => failed,
@@ -96,7 +96,7 @@ impl ErrorSlot {
         }
     }
 
-    /// Sorts the failure of a copy between records.
+    /// Assigns the error of a copy between records to one of its ends.
     pub(crate) fn of_copy(error: StoreError) -> TransferError {
         match error {
             StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
@@ -108,10 +108,10 @@ impl ErrorSlot {
 }
 
 impl CopyContext {
-    /// Writes a record of which `fill` fetches the bytes from an offset on.
+    /// Writes a record. `fill` fetches its bytes from an offset on.
     ///
     /// # Errors
-    /// [`TransferError`]
+    /// [`TransferError::Cancelled`] if the context was stopped, [`TransferError::Failed`] if the record or `fill` failed.
     pub fn write_record(
         &mut self,
         record: &dyn TargetRecord,
@@ -128,11 +128,10 @@ impl CopyContext {
         saved.map_err(|error| slot.failure(error, TransferError::target))
     }
 
-    /// Hands the bytes of a record on to `give`, in parts that come in any order: those parts of which `wants` says so. Every checksum is
-    /// checked before.
+    /// Passes those parts of a record to `give` of which `wants` returns true, in any order. Verifies their checksums before.
     ///
     /// # Errors
-    /// [`TransferError`]
+    /// [`TransferError::Cancelled`] if the context was stopped, [`TransferError::Failed`] if the record or `give` failed.
     pub fn read_record(
         &mut self,
         record: &dyn SourceRecord,

@@ -1,4 +1,4 @@
-//! The requests to storage of one copy, which the workers of a link serve beside the caller.
+//! The requests to storage of one copy. The caller and the workers of a link serve them.
 
 use crate::buffered::Part;
 use crate::copy::Result as CopyResult;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use tierflow_store::Storage;
 use tierflow_sync::model::{AtomicUsize, Ordering, Receiver, Sender, unbounded};
 
-/// Requests at a time: as many as it takes to have a disk's bandwidth.
+/// Requests at the same time: enough for the full bandwidth of a disk.
 pub(crate) const REQUESTS: usize = 4;
 
-/// A function that asks workers to run a helper: as many as the number says, or all if there are fewer.
+/// A function that asks workers to run a helper: so many workers, or all if there are fewer.
 pub type Workers<'w> = &'w dyn Fn(&Helper, usize);
 
-/// The requests of one copy to storage, for workers that have time. There are none any more once the copy has ended.
+/// The requests of one copy to storage, for idle workers. The queue closes when the copy ends.
 #[derive(Debug, Clone)]
 pub struct Helper {
     storage: Arc<dyn Storage>,
     is_read: bool,
-    /// The byte of the version at `start` lies at `offset` of the storage.
+    /// Place of the copy: the version's byte `start` lies at `offset` on the storage.
     start: u64,
     offset: u64,
     queue: Receiver<Part>,
@@ -27,14 +27,14 @@ pub struct Helper {
     helpers: Arc<AtomicUsize>,
 }
 
-/// A part whose request was served, and the result.
+/// A part whose request was served, with the result.
 #[derive(Debug)]
 struct Answer {
     part: Part,
     served: Result<()>,
 }
 
-/// A part that a worker serves. A panic of the service gives the part back with an error.
+/// A part that a worker serves. If the service panics, the drop returns the part with an error.
 struct Serving<'h> {
     part: Option<Part>,
     done: &'h Sender<Answer>,
@@ -44,15 +44,15 @@ impl Drop for Serving<'_> {
     fn drop(&mut self) {
         if let Some(part) = self.part.take() {
             let served = Err(Error::Caller("a worker panicked".into()));
-            // The copy waits for the answer.
+            // The copy waits for this answer.
             let _ = self.done.send(Answer { part, served });
         }
     }
 }
 
 impl Helper {
-    /// Serves requests until the copy has no more. `each` runs the service of a request, and returns its result. A panic that `each`
-    /// lets through fails the copy.
+    /// Serves requests until the copy has no more. `each` runs the service of one request and returns its result. A panic that
+    /// `each` lets through fails the copy.
     pub fn run(&self, each: impl Fn(&dyn Fn() -> Result<()>) -> Result<()>) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
         for part in &self.queue {
@@ -95,19 +95,19 @@ impl Helper {
     }
 }
 
-/// The caller's side of a [`Helper`]. Dropping it waits until no worker uses a buffer.
+/// The copy's side of a [`Helper`]. Dropping it waits until no worker uses a buffer.
 #[derive(Debug)]
 pub(crate) struct Requests {
     helper: Helper,
     queue: Sender<Part>,
     done: Receiver<Answer>,
-    /// Requests that are in the queue, or that workers serve.
+    /// Number of requests in the queue or in the hands of workers.
     open: usize,
 }
 
 impl Requests {
-    /// Asks at most [`REQUESTS`] workers, and no more than there are `buffers`, to help with reads or writes. The version's byte `start`
-    /// lies at `place`. A copy with one buffer asks none, as it is over before a worker comes.
+    /// Asks as many workers to help as there are `buffers`, at most [`REQUESTS`]. The version's byte `start` lies at `place`. A
+    /// copy with one buffer asks no worker, as it ends before a worker comes.
     pub(crate) fn new(
         is_read: bool,
         start: u64,
@@ -137,12 +137,12 @@ impl Requests {
         }
     }
 
-    /// Returns true if the requests read.
+    /// Returns true if the requests are reads.
     pub(crate) fn is_read(&self) -> bool {
         self.helper.is_read
     }
 
-    /// Returns true if a worker has a request, or will have one.
+    /// Returns true if a request is in the queue or in the hands of a worker.
     pub(crate) fn are_open(&self) -> bool {
         self.open > 0
     }
@@ -155,8 +155,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Returns a part that was served, and `None` once there is no request left. The caller serves the requests that no worker took,
-    /// while fewer workers help than a disk can use; without workers, it serves all.
+    /// Returns a part that was served; `None` once no request is left. While fewer workers help than a disk can use, the caller
+    /// serves requests that no worker took; without workers, all of them.
     pub(crate) fn collect(&mut self) -> CopyResult<Option<Part>> {
         if self.open == 0 {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Requests {
         if self.helper.helpers.load(Ordering::Relaxed) < REQUESTS
             && let Ok(part) = self.helper.queue.try_recv()
         {
-            // The request is no worker's any more, also if its service panics.
+            // The request is not in the queue any more, even if the service panics.
             self.open -= 1;
             let served = self.helper.serve(&part);
             return Ok(Answer { part, served });
@@ -194,7 +194,7 @@ impl Requests {
     }
 }
 
-/// A channel has no other end, although the helper of the requests holds it.
+/// Returns the error for a channel without another end. The case cannot occur, as the helper of the requests holds that end.
 fn lost() -> Error {
     Error::Caller("a request whose answer is lost".into())
 }

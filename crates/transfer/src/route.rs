@@ -1,17 +1,17 @@
 //! The table of routes.
 
-/// An end of a copy, by the means that reach its bytes.
+/// The kind of a medium, by the means that reach its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MediumKind {
     /// Memory of the device, which only the device reaches.
     Device,
-    /// Memory of other devices, which this one reaches over a link.
+    /// Memory of other devices, which this device reaches over a link.
     Peer,
-    /// A host arena, which the device reaches where it is pinned.
+    /// A host arena. The device reaches the pinned parts of it.
     Pinned,
     /// Other memory that the processor reaches, such as that of the host's back end.
     Pageable,
-    /// Storage that goes with the process, read and written in blocks.
+    /// Storage that ends with the process, read and written in blocks.
     Scratch,
     /// A directory that keeps records.
     Directory,
@@ -31,7 +31,7 @@ impl MediumKind {
         Self::Objects,
     ];
 
-    /// Returns true if a device copies the bytes of this kind asynchronously, and the processor does not reach them.
+    /// Returns true if a device copies bytes of this kind asynchronously and the processor does not reach them.
     #[must_use]
     pub const fn is_on_device(self) -> bool {
         matches!(self, Self::Device | Self::Peer)
@@ -47,12 +47,12 @@ impl MediumKind {
     }
 }
 
-/// How bytes get from one kind of medium to another.
+/// The way in which bytes are copied from one kind of medium to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
     /// The device copies.
     Stream,
-    /// The host arena copies: the device does where the arena is pinned, a ring of pinned buffers elsewhere.
+    /// The host arena copies: by the device if the arena is pinned there, else through a ring of pinned buffers.
     Arena,
     /// The processor copies.
     Processor,
@@ -60,14 +60,14 @@ pub enum Route {
     InPlace,
     /// Two buffers: one is filled while the other is emptied.
     Buffers,
-    /// The device's library for files where that is faster, else [`Buffers`](Self::Buffers).
+    /// By the device's library for files if that is faster, else by [`Buffers`](Self::Buffers).
     Straight,
-    /// Record to record: head, identity and checksums as they are.
+    /// From record to record: head, identity and checksums stay the same.
     Verbatim,
 }
 
-/// Returns how bytes are copied between two kinds. A range that does not begin at a block of storage, and an end that lends no memory
-/// where the route needs some, take [`Route::Buffers`].
+/// Returns the route between two kinds. A copy takes [`Route::Buffers`] instead if its range does not start at a block of storage,
+/// or if an end lends no memory and the route needs some.
 #[must_use]
 pub const fn route(from: MediumKind, to: MediumKind) -> Route {
     use MediumKind::{Device, Directory, Objects, Pageable, Peer, Pinned, Scratch};

@@ -1,7 +1,7 @@
-//! Copies between memory of a device and a file by the device's library for files, past the host's memory, where that is faster.
+//! Copies between device memory and a file by the device's library for files, without host memory, if that is faster.
 //!
-//! A copy that fails there is repeated through pinned buffers. If the buffers can, the library is at fault, and is not used any more;
-//! if they cannot, the storage is at fault.
+//! If such a copy fails, it is repeated through pinned buffers. If that works, the library is at fault and is not used any more; if
+//! it fails, too, the storage is at fault.
 
 mod choice;
 #[cfg(test)]
@@ -22,40 +22,40 @@ use tierflow_device::{Place, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_sync::Mutex;
 
-/// A file that copies to and from device memory by itself, by offsets in both.
+/// A file that can be copied to and from device memory directly, by offsets in both.
 pub trait DirectTarget: Debug + Send + Sync {
-    /// Fills memory of the device with the bytes at `offset`.
+    /// Fills device memory with the bytes at `offset`.
     ///
     /// # Errors
-    /// [`StraightError`]
+    /// [`StraightError::Memory`] if the memory is not the device's own, [`StraightError::Failed`] if the library failed.
     fn read(&self, offset: u64, memory: &mut WriteLoan) -> std::result::Result<(), StraightError>;
 
-    /// Writes memory of the device at `offset`.
+    /// Writes device memory to `offset`.
     ///
     /// # Errors
-    /// [`StraightError`]
+    /// [`StraightError::Memory`] if the memory is not the device's own, [`StraightError::Failed`] if the library failed.
     fn write(&self, offset: u64, memory: &ReadLoan) -> std::result::Result<(), StraightError>;
 }
 
-/// The reason why a part did not go straight.
+/// The reason why the library did not copy a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StraightError {
-    /// The memory is not the device's own: the part takes the buffers.
+    /// The memory is not the device's own, so the part goes through the buffers.
     Memory,
-    /// The library failed, for this reason.
+    /// The library failed for this reason.
     Failed(String),
 }
 
-/// Opens the library and the file. The error is the reason why the library does not reach the file.
+/// A function that opens the library and the file. The error is the reason why the library cannot use the file.
 pub type Opener = Box<dyn FnOnce() -> std::result::Result<OpenFile, String> + Send>;
 
-/// A file and the library that copies there, with what its copies measured.
+/// A file, the library that copies to and from it, and the measurements of the copies.
 pub struct Straight {
-    /// Set before the first copy that could go straight, or at once.
+    /// The file. `measured` opens it before the first copy that could be direct, `always` sets it at once.
     file: OnceLock<Option<OpenFile>>,
     opener: Mutex<Option<Opener>>,
     is_measured: bool,
-    /// The reason why all copies take the buffers, from when on they do.
+    /// The reason why all copies go through the buffers from now on; `None` while direct copies are possible.
     closed: Mutex<Option<String>>,
     down: DirectionStats,
     up: DirectionStats,
@@ -75,39 +75,39 @@ impl Debug for Straight {
 /// A file that the library has opened.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// The file as the library copies it.
+    /// The file, as the library sees it.
     pub target: Box<dyn DirectTarget>,
-    /// The storage above the file, which hears of writes past it.
+    /// The storage above the file, which is told of writes past it.
     pub storage: Arc<dyn Storage>,
-    /// The library's own name for its way to the file.
+    /// The library's name for its path to the file.
     pub mode: &'static str,
 }
 
-/// Bytes that were copied between a device and a file, by way.
+/// Bytes that were copied between a device and a file, by path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WayBytes {
-    /// Through pinned buffers.
+    /// Bytes copied through pinned buffers.
     pub buffered: u64,
-    /// By the library.
+    /// Bytes copied by the library.
     pub direct: u64,
 }
 
-/// A snapshot of a [`Straight`].
+/// The state of a [`Straight`] at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StraightStatistics {
-    /// The library's own name for its way to the file.
+    /// The library's name for its path to the file; `None` if it was not opened.
     pub mode: Option<&'static str>,
-    /// The reason why all copies take the buffers, if they do.
+    /// The reason why all copies go through the buffers, if they do.
     pub closed: Option<String>,
-    /// Copies to the file.
+    /// Bytes that were copied to the file.
     pub down: WayBytes,
-    /// Copies from the file.
+    /// Bytes that were copied from the file.
     pub up: WayBytes,
-    /// Copies that the library failed.
+    /// Number of copies in which the library failed.
     pub failed: u64,
 }
 
-/// Copies in a direction.
+/// The copies in one direction.
 #[derive(Debug, Default)]
 struct DirectionStats {
     choice: Mutex<RateChoice>,
@@ -129,7 +129,7 @@ impl DirectionStats {
             CopyMethod::Direct => &self.direct,
         };
         counter.fetch_add(bytes, Ordering::Relaxed);
-        // Most of the time of a smaller copy is not spent on its bytes.
+        // A smaller copy spends most of its time on other things than its bytes.
         if let Some(time) = time.filter(|_| bytes >= BUFFER_BYTES) {
             self.choice.lock().took(method, bytes, time);
         }
@@ -137,8 +137,8 @@ impl DirectionStats {
 }
 
 impl Straight {
-    /// Copies large parts by both ways in turn, then by the faster one, and by the slower one now and then. `opener` runs before
-    /// the first copy that could go straight, as opening a library may take tenths of a second. If it fails, all copies take
+    /// Copies large parts on both paths in turn, then on the faster one, and on the slower one now and then. `opener` runs before
+    /// the first copy that could be direct, since opening a library may take tenths of a second. If it fails, all copies go through
     /// the buffers.
     #[must_use]
     pub fn measured(opener: Opener) -> Self {
@@ -153,7 +153,7 @@ impl Straight {
         }
     }
 
-    /// Copies all parts straight to and from `file`.
+    /// Copies all parts directly to and from `file`.
     #[must_use]
     pub fn always(file: OpenFile) -> Self {
         Self {
@@ -167,7 +167,7 @@ impl Straight {
         }
     }
 
-    /// Returns the ways that the copies took so far.
+    /// Returns the paths that the copies have taken so far.
     #[must_use]
     pub fn statistics(&self) -> StraightStatistics {
         StraightStatistics {
@@ -188,7 +188,7 @@ impl Straight {
         self.closed.lock().is_none()
     }
 
-    /// Returns the file, which the first call opens; `None` once the library is closed.
+    /// Returns the file. The first call opens it. Returns `None` once the library is closed.
     fn file(&self) -> Option<&OpenFile> {
         let opened = self.file.get_or_init(|| {
             let opener = self.opener.lock().take()?;
@@ -198,7 +198,7 @@ impl Straight {
         opened.as_ref().filter(|_| self.is_open())
     }
 
-    /// Closes the library, which failed where pinned buffers did not.
+    /// Stops the use of the library, which failed at a copy that worked through pinned buffers.
     fn close(&self, why: &str) {
         tracing::warn!(
             why,
@@ -208,7 +208,7 @@ impl Straight {
     }
 }
 
-/// The end of a copy that went straight in part, or not at all.
+/// The reason why a copy was not completed directly.
 enum NotStraight {
     /// The memory is not the device's own.
     Memory,
@@ -221,12 +221,12 @@ struct StraightCopy<'c, 'e> {
     copying: &'c mut Copying<'e>,
     bytes: Range<u64>,
     is_down: bool,
-    /// The first of the bytes, in the file.
+    /// Offset in the file of the first byte.
     offset: u64,
 }
 
 impl StraightCopy<'_, '_> {
-    /// Returns true if the memory is a device's, and the bytes begin with a block of the file.
+    /// Returns true if the memory is a device's, and the bytes start at a block of the file.
     fn can_be_direct(&mut self) -> bool {
         let Range { start, end } = self.bytes;
         let Copying { from, to, .. } = self.copying;
@@ -245,7 +245,7 @@ impl StraightCopy<'_, '_> {
         matches!(place, Some(Ok(Place::Device))) && from.before(start) == 0
     }
 
-    /// Copies the bytes from `at` on, as many as go at once. Returns the number of bytes.
+    /// Copies a part of the bytes from `at` on, as large as one call takes. Returns its length.
     fn part(&mut self, at: u64, file: &dyn DirectTarget) -> std::result::Result<u64, NotStraight> {
         let length = WITH_STORAGE.min(self.bytes.end - at);
         let offset = self.offset + (at - self.bytes.start);
@@ -279,7 +279,8 @@ impl StraightCopy<'_, '_> {
 }
 
 impl CopyContext {
-    /// Copies the first of these bytes between a device and a file: straight, or through pinned buffers. Returns the number of bytes.
+    /// Copies the first of these bytes between a device and a file, directly or through pinned buffers. Returns the number of
+    /// bytes.
     pub(crate) fn copy_straight(
         &mut self,
         copying: &mut Copying<'_>,

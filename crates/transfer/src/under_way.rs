@@ -1,37 +1,37 @@
-//! Copies that a device makes alone.
+//! Transfers that a device continues alone.
 
 use crate::copy::Result;
 use crate::{FailedEnd, TransferError};
 use std::collections::VecDeque;
 use tierflow_device::Transfer;
 
-/// Parts of one copy that a device makes at a time: while a thread learns of the end of the first, the device makes the second.
+/// Parts of one copy that a device makes at a time: while a thread learns that the first has ended, the device makes the second.
 const MOST: usize = 2;
 
-/// Waits for the device, if it is at work.
+/// Waits for the end of a transfer, if there is one.
 pub(crate) fn settle(transfer: Option<Transfer>) -> crate::Result<()> {
     transfer.map_or(Ok(()), |transfer| Ok(transfer.wait().result?))
 }
 
-/// The parts of a copy that a device still makes, the oldest first. Dropping them waits for the device.
+/// The parts of a copy that a device still makes, oldest first. Dropping them waits for the device.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay(VecDeque<(FailedEnd, Transfer)>);
 
 impl UnderWay {
-    /// Waits until all parts are made.
+    /// Waits until all parts have ended.
     ///
     /// # Errors
-    /// [`TransferError::Failed`]: the end that failed.
+    /// [`TransferError::Failed`] with the end that failed.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.wait_for_all_but(0)
     }
 
-    /// Waits until one more part can be begun.
+    /// Waits until another part may start.
     pub(crate) fn make_room(&mut self) -> Result<()> {
         self.wait_for_all_but(MOST - 1)
     }
 
-    /// Adds a part that was begun; `end` is at fault if it fails.
+    /// Adds a part that was started. `end` is the end to blame if it fails.
     pub(crate) fn add(&mut self, end: FailedEnd, transfer: Option<Transfer>) {
         self.0.extend(transfer.map(|transfer| (end, transfer)));
     }

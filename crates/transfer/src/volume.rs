@@ -22,17 +22,17 @@ pub use measure::{Effort, Points, calibrate, measure};
 /// The result of this module's functions.
 pub type Result<T, E = VolumeError> = std::result::Result<T, E>;
 
-/// Why a volume cannot be made. The variant says what the caller does next.
+/// The reason why a volume cannot be made. The variant tells what the caller does next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// A store was measured to write nothing, or was not measured: see there.
+    /// The throughput of a store was measured as 0, or was not measured: see the inner error.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
-    /// A store refused: see there.
+    /// A store failed: see the inner error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The chunk size is not a multiple of the alignment of a store: choose one that is.
+    /// The chunk size is not a multiple of a store's alignment: choose another one.
     #[error(
         "chunks of {chunk_size} bytes are not multiples of the {alignment} bytes that a store writes"
     )]
@@ -42,7 +42,7 @@ pub enum VolumeError {
         /// The store's alignment in bytes.
         alignment: usize,
     },
-    /// The stores hold nothing: give them room.
+    /// No store has room for a chunk: free some space, or name other stores.
     #[error(
         "no store has room for a chunk of {chunk_size} bytes: free some space, or name other stores"
     )]
@@ -52,36 +52,37 @@ pub enum VolumeError {
     },
 }
 
-/// A store of a volume, or of several stores.
+/// A store of a volume.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    /// The storage that chunks are written to, from its start on. The storage is used for this alone.
+    /// The storage for the chunks, from its start on. Nothing else may use it.
     pub storage: Arc<dyn Storage>,
-    /// The throughput that was measured, by number of writers.
+    /// The measured throughput, by number of writers.
     pub calibration: Calibration,
-    /// The number of chunks that it holds.
+    /// Number of chunks for which the store has room.
     pub chunks: usize,
 }
 
-/// Bytes of a chunk of volumes over directories. Writes of whole chunks are placed by what is predicted then; smaller ones stay where
-/// their chunk lies.
+/// Bytes of a chunk in volumes over directories. A write of a whole chunk goes to the store with the best prediction at that
+/// moment; a smaller write goes to the store that has the chunk.
 const CHUNK: usize = 1 << 20;
 
-/// The time for which volumes over directories leave a store alone that failed.
+/// The time for which volumes over directories do not write new chunks to a store that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The effort of calibrating stores before they are used: few bytes, as predictions are corrected by what writes see.
+/// The effort of calibrating stores before their use: few bytes, as later writes correct the predictions.
 const BRIEF: Effort = Effort {
     points: Points::Doubling { samples: 3 },
     trials: 1,
     at_least: Duration::from_millis(10),
 };
 
-/// A flat range of bytes over several local stores, as large as they are together: each chunk lies on the store on which a
-/// [policy](tierflow_placement::stores::StorePolicy) had it written, [`ShortestWait`] for one (IPDPS'19, §IV; without flushes, as nothing leaves a storage).
+/// A flat range of bytes over several local stores, as large as all of them together. Each chunk lies on the store that a
+/// [policy](tierflow_placement::stores::StorePolicy) chose for it, such as [`ShortestWait`] (IPDPS'19, §IV; without flushes, as
+/// nothing leaves a storage).
 ///
-/// A store that fails is not written to for a while, and what was on its way there goes to another one; what lies there already cannot be
-/// read, or written in part, as long as it fails.
+/// If a store fails, no chunks are placed there for a while, and the failed write goes to another store. As long as the store
+/// fails, chunks that lie there can be neither read nor partly overwritten.
 ///
 /// ```
 /// use tierflow_transfer::volume::Volume;
@@ -112,11 +113,12 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Makes a volume over these stores, the fastest first, in chunks of `chunk_size` bytes. A store that failed is left alone for
-    /// `pause`.
+    /// Makes a volume over these stores, the fastest first, in chunks of `chunk_size` bytes. After a failure of a store, no chunks
+    /// are placed there for `pause`.
     ///
     /// # Errors
-    /// [`VolumeError::ChunkSize`]; [`VolumeError::NoRoom`] if no store holds a chunk.
+    /// [`VolumeError::ChunkSize`] if the size is 0 or no multiple of an alignment; [`VolumeError::NoRoom`] if no store has room for
+    /// a chunk.
     pub fn new(
         stores: Vec<LocalStore>,
         policy: Box<dyn StorePolicy>,
@@ -148,12 +150,12 @@ impl Volume {
         })
     }
 
-    /// A volume over scratch files without names in these directories, on file systems of their own: each has the room that is free
-    /// there now. They are calibrated first, which writes some 100 MiB to each. What is placed on a file system that is full by
-    /// then goes to another one.
+    /// Makes a volume over nameless scratch files in these directories, which should be on different file systems. The room of each
+    /// store is the space that is free there now. The stores are calibrated first, which writes some 100 MiB to each. If a file
+    /// system is full later, its chunks go to another one.
     ///
     /// # Errors
-    /// [`VolumeError::Store`] if a file cannot be made or written, [`VolumeError::NoRoom`].
+    /// [`VolumeError::Store`] if a file cannot be made or written, [`VolumeError::NoRoom`] if no directory has room for a chunk.
     pub fn of_directories<P: AsRef<Path>>(
         directories: impl IntoIterator<Item = P>,
     ) -> Result<Self> {
@@ -171,13 +173,13 @@ impl Volume {
         Self::new(stores, Box::new(ShortestWait), CHUNK, PAUSE)
     }
 
-    /// How many there are.
+    /// Returns the size of the volume in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Chunks that lie on each store.
+    /// Returns the number of chunks on each store.
     #[must_use]
     pub fn chunks(&self) -> Vec<usize> {
         self.map.lock().chunks()
@@ -187,7 +189,7 @@ impl Volume {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The range of so many bytes, if stores take it from there.
+    /// Returns the range of a request, if it is aligned.
     fn range(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<Range<u64>> {
         let alignment = self.alignment;
         let end = offset.checked_add(bytes.len() as u64);
@@ -204,7 +206,7 @@ impl Volume {
     }
 }
 
-/// Chunks for which there is room where a directory lies.
+/// Returns the number of chunks for which the file system of a directory has room.
 fn free_chunks(directory: &Path) -> Result<usize> {
     let system = rustix::fs::statvfs(directory).map_err(|source| StoreError::Open {
         directory: directory.to_path_buf(),

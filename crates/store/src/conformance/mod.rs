@@ -1,5 +1,5 @@
-//! The contract of every [`Storage`], [`Vault`] and [`Repository`](crate::Repository). A new storage passes [`run_all`] in a test of
-//! its own, a new vault [`vault`], new blobs the [`repository_suite`](crate::repository_suite).
+//! The contract of every [`Storage`], [`Vault`] and [`Repository`](crate::Repository). The tests of a new storage call [`run_all`],
+//! those of a new vault call [`vault`], and those of new blobs use the [`repository_suite`](crate::repository_suite).
 
 pub mod repository;
 
@@ -8,10 +8,10 @@ pub use repository::Home;
 use crate::{Error, Region, Result, Snapshot, Storage, Vault};
 use std::collections::BTreeSet;
 
-/// Runs every check. Uses the first few MiB.
+/// Runs every check. The checks write to the first few MiB.
 ///
 /// # Panics
-/// If a check fails, with what was expected.
+/// If a check fails. The message says what was expected.
 pub fn run_all(storage: &dyn Storage) {
     returns_what_was_written(storage);
     keeps_neighbours(storage);
@@ -132,11 +132,11 @@ fn refuses_what_is_not_aligned(storage: &dyn Storage) {
     }
 }
 
-/// Runs every check of a vault of a rank of one, which is empty at first. `open` opens it, again after what it returned before was
-/// dropped.
+/// Runs every check of a vault that belongs to a group of one rank. The vault is empty at first. `open` opens it; it is called
+/// again after the vault that it returned before was dropped.
 ///
 /// # Panics
-/// If a check fails, with what was expected.
+/// If a check fails. The message says what was expected.
 pub fn vault(open: &dyn Fn() -> Box<dyn Vault>) {
     for (version, length) in [(1, 0), (2, 5_000), (3, 18_000_001)] {
         gives_a_number_once(open, version, length);
@@ -163,7 +163,7 @@ fn assert_kept(vault: &dyn Vault, version: u64, expected: &[u8]) {
     );
 }
 
-/// A number that a version has is refused, by the vault that wrote it and after it was opened again.
+/// Checks that a number in use is refused, both by the vault that wrote the version and after a reopening.
 fn gives_a_number_once(open: &dyn Fn() -> Box<dyn Vault>, version: u64, length: usize) {
     let of = |seed| -> Vec<u8> { (0..length).map(|at| pattern(seed, at)).collect() };
     let (first, second) = (of(1), of(2));
@@ -181,7 +181,7 @@ fn gives_a_number_once(open: &dyn Fn() -> Box<dyn Vault>, version: u64, length: 
     let saved = save(&*writer, version, &first);
     assert!(saved.is_ok(), "version {version} was not saved: {saved:?}");
     assert_refused(&*writer);
-    // A copy of the piece that is there is none too many.
+    // Copying the very piece that is there is allowed.
     let copied = writer
         .piece(version)
         .and_then(|piece| writer.copy(&piece, &|| Ok(())));

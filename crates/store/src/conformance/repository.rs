@@ -8,37 +8,37 @@ use crate::{Error, Options, Region, Repository, Result, Retention, Snapshot};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place of versions, empty at first.
+/// A place of versions. Empty at first.
 pub trait Home: Debug + Sync {
-    /// Opens it to write as a rank.
+    /// Opens the place for writing as one rank.
     ///
     /// # Errors
     /// As [`Repository::open`].
     fn open(&self, options: Options) -> Result<Repository>;
 
-    /// Opens it for reading.
+    /// Opens the place for reading.
     ///
     /// # Errors
     /// As [`Repository::read_only`].
     fn read(&self) -> Result<Repository>;
 
-    /// Opens it as all ranks.
+    /// Opens the place for writing as all ranks.
     ///
     /// # Errors
     /// As [`Repository::maintain`].
     fn maintain(&self) -> Result<Repository>;
 
-    /// Changes the bytes of rank 0's piece of a version, a large one.
+    /// Changes bytes in rank 0's piece of a version. The piece is large, so it has its own file or blob.
     fn damage(&self, version: u64, how: &dyn Fn(&mut [u8]));
 
-    /// Removes rank 0's piece of a version, a large one, without the repository.
+    /// Removes rank 0's piece of a version behind the repository's back. The piece is large, so it has its own file or blob.
     fn lose(&self, version: u64);
 }
 
-/// Length of a piece that lies in a file of its own, in several blocks.
+/// Length in bytes of a piece that lies in its own file, in several blocks.
 const LARGE: usize = 5_000_001;
 
-/// Makes a test of each check. `$home` is an expression that makes a [`Home`], empty at first.
+/// Makes a test of each check. `$home` is an expression that returns a [`Home`], empty at first.
 #[macro_export]
 macro_rules! repository_suite {
     ($home:expr) => {
@@ -102,7 +102,7 @@ fn numbers(repository: &Repository) -> Vec<u64> {
     versions.into_iter().map(|info| info.version).collect()
 }
 
-/// Versions of several lives of the application come back, in each later life.
+/// Checks that versions of several runs of the application come back in each later run.
 pub fn what_was_saved_comes_back_in_another_life(home: &dyn Home) {
     let lengths = [0, 1, 4096, 100_000, LARGE];
     for life in 0..3_u64 {
@@ -126,7 +126,7 @@ pub fn what_was_saved_comes_back_in_another_life(home: &dyn Home) {
     assert_eq!((scrubbed.pieces, scrubbed.damage), (15, vec![]));
 }
 
-/// Regions come back under their names, with their shapes and types.
+/// Checks that regions come back under their names, with their shapes and types.
 pub fn regions_keep_their_names_types_and_bytes(home: &dyn Home) {
     let repository = open(home);
     for (version, scale) in [(1, 1), (2, 1_000)] {
@@ -160,7 +160,7 @@ pub fn regions_keep_their_names_types_and_bytes(home: &dyn Home) {
     }
 }
 
-/// Wrong names, shapes and bases, and numbers in use, are refused.
+/// Checks that wrong names, shapes and bases, and numbers in use, are refused.
 pub fn what_cannot_be_saved_is_refused_and_changes_nothing(home: &dyn Home) {
     let repository = open(home);
     save(&repository, 5, 10);
@@ -201,7 +201,7 @@ pub fn what_cannot_be_saved_is_refused_and_changes_nothing(home: &dyn Home) {
     save(&repository, 6, 10);
 }
 
-/// A version of a group counts with its last piece, and pieces of two runs make none.
+/// Checks that a version of a group counts once its last piece is there, and that pieces of two runs make no version.
 pub fn a_version_counts_when_every_rank_has_its_piece(home: &dyn Home) {
     let open = |rank, run| {
         let options = Options::default().rank(rank, 3).run(run);
@@ -238,7 +238,7 @@ pub fn a_version_counts_when_every_rank_has_its_piece(home: &dyn Home) {
     assert_eq!(numbers(&reader), [3]);
 }
 
-/// Ranks that save the same versions at the same time complete each.
+/// Checks that ranks that save the same versions at the same time complete each of them.
 pub fn ranks_that_finish_together_complete_every_version(home: &dyn Home) {
     std::thread::scope(|scope| {
         for rank in 0..4 {
@@ -252,7 +252,7 @@ pub fn ranks_that_finish_together_complete_every_version(home: &dyn Home) {
     assert_eq!(numbers(&reader), (0..30).collect::<Vec<_>>());
 }
 
-/// Bases of differences stay with them, and differences go with a lost base.
+/// Checks that a retention keeps the bases of differences, and that differences do not count once their base is lost.
 pub fn a_difference_stands_and_falls_with_its_base(home: &dyn Home) {
     let repository = open(home);
     let bytes = bytes_of(1, 2_000_000);
@@ -269,7 +269,7 @@ pub fn a_difference_stands_and_falls_with_its_base(home: &dyn Home) {
     assert_eq!(numbers(&open(home)), [1, 5]);
 }
 
-/// Differences that come before their bases count once these are there.
+/// Checks that a difference that is saved before its base counts once the base is there.
 pub fn a_difference_counts_once_its_base_is_there(home: &dyn Home) {
     let repository = open(home);
     let save = |version, base, length: u64| {
@@ -298,7 +298,7 @@ pub fn a_difference_counts_once_its_base_is_there(home: &dyn Home) {
     assert_eq!(read, b"little");
 }
 
-/// A retention beside a writer removes nothing that it keeps.
+/// Checks that a retention beside a writer removes only the versions that its rule gives up.
 pub fn saving_and_pruning_at_the_same_time_loses_nothing_that_is_kept(home: &dyn Home) {
     let repository = open(home);
     let newest = AtomicU64::new(0);
@@ -333,7 +333,7 @@ pub fn saving_and_pruning_at_the_same_time_loses_nothing_that_is_kept(home: &dyn
     }
 }
 
-/// A retention leaves the newest version that can be restored.
+/// Checks that a retention keeps the newest version that can be restored.
 pub fn the_last_version_that_verifies_is_never_given_up(home: &dyn Home) {
     let repository = open(home);
     (1..=5).for_each(|version| save(&repository, version, LARGE));
@@ -351,14 +351,14 @@ pub fn the_last_version_that_verifies_is_never_given_up(home: &dyn Home) {
     assert_eq!(numbers(&repository), [3, 5]);
     assert_holds(&repository, 3, LARGE);
     drop(repository);
-    // Once there is a sound one that the rule keeps, it goes.
+    // Version 3 is removed once the rule keeps a sound version.
     let repository = open(home);
     save(&repository, 6, LARGE);
     repository.prune(&rule).unwrap();
     assert_eq!(numbers(&repository), [6]);
 }
 
-/// The highest number there can be is as good as any.
+/// Checks that the highest possible number works as any other.
 pub fn the_highest_number_is_found(home: &dyn Home) {
     let repository = open(home);
     save(&repository, 7, 10);

@@ -1,4 +1,4 @@
-//! The head of a record: what it holds, where, and the checksums of all of it.
+//! The head of a record: the kind, the position, the regions, and the checksums of the whole record.
 
 use super::region::{REGION_LIMIT, ROW, RegionInfo};
 use super::{UNIT, checksum, round_up};
@@ -6,30 +6,32 @@ use thiserror::Error;
 
 /// The first eight bytes of a record.
 pub const MAGIC: [u8; 8] = *b"TIERFLOW";
-/// The newest version of the format. What needs nothing of it is written as an older one, and those are read, too.
+/// The newest version of the format. Heads that use none of its additions are written in the oldest format that can hold them. All
+/// formats can be read.
 pub const FORMAT: u32 = 4;
 /// The format of heads of epoch 0.
 const FORMAT_WITHOUT_EPOCH: u32 = 1;
 /// The format of heads with an epoch and without parts.
 const FORMAT_WITHOUT_PARTS: u32 = 2;
-/// The format of heads with parts, whose names are short and whose types are old.
+/// The format of heads with parts, for names of up to 40 bytes and element types up to
+/// [`Element::Encoded`](super::Element::Encoded).
 const FORMAT_WITH_PARTS: u32 = 3;
-/// Bytes of payload under one checksum, as written here; any multiple of 256 up to 1 GiB is read.
+/// Bytes of payload under one checksum in records written here. Readers accept any multiple of 256 up to 1 GiB.
 pub const BLOCK_BYTES: u32 = 1 << 20;
-/// A head has at most this many bytes: room for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
+/// The largest length of a head, in bytes: enough for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
 pub const HEAD_LIMIT: u32 = 64 << 20;
 /// Bytes before the region table.
 pub(super) const FIXED: usize = 96;
 const NO_BASE: u64 = u64::MAX;
 const LARGEST_BLOCK: u32 = 1 << 30;
 
-/// Bytes that are no head, and what is wrong with them.
+/// The fault of bytes that are no head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Invalid(pub(crate) &'static str);
 
 impl Invalid {
-    /// The fault, in words.
+    /// Returns the fault in words.
     #[must_use]
     pub fn what(self) -> &'static str {
         self.0
@@ -56,58 +58,62 @@ impl Kind {
 pub struct Head {
     /// The kind of the record.
     pub kind: Kind,
-    /// The offset of the record in its file, in bytes: a copy of a record within another's payload is none.
+    /// Offset of the record in its file, in bytes. A record that was copied into the payload of another one has the wrong offset,
+    /// so it is not taken for a record.
     pub position: u64,
     /// The checkpoint's number.
     pub version: u64,
-    /// Counts what a rank writes in one epoch: of two with the same version and epoch, the higher one counts.
+    /// Number of the record within its epoch, as counted by the rank. Of two records with the same version and epoch, the one with
+    /// the higher sequence counts.
     pub sequence: u64,
-    /// Counts the runs that wrote as this rank: of two with the same version, the one of the higher epoch counts. 0 for
-    /// what was written in format 1.
+    /// Number of the run among all runs that wrote as this rank. Of two records with the same version, the one with the higher
+    /// epoch counts. 0 in format 1.
     pub epoch: u32,
-    /// The run of the application that wrote it: the pieces of one version must agree.
+    /// Number of the application's run that wrote the record. The pieces of one version must have the same.
     pub run: u64,
-    /// The version that this one is a difference against; it and what it depends on are kept as long as this one.
+    /// The version that this one is a difference against. The base and all of its bases are kept as long as this one.
     pub base: Option<u64>,
-    /// When it was written, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
+    /// Time of the write, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
     pub created: u64,
-    /// Whose piece it is.
+    /// The rank whose piece this is.
     pub rank: u32,
-    /// How many pieces the version has.
+    /// Number of ranks of the group, and so of the version's pieces.
     pub ranks: u32,
-    /// How long the head is, in bytes: a multiple of [`UNIT`]. The payload follows at once.
+    /// Length of the head in bytes, a multiple of [`UNIT`]. The payload follows at once.
     pub length: u32,
-    /// How long the payload is, in bytes: a multiple of [`UNIT`]. The record ends with it.
+    /// Length of the payload in bytes, a multiple of [`UNIT`]. The record ends with the payload.
     pub payload_length: u64,
     /// Bytes of payload under one checksum; the last block may be shorter.
     pub block_bytes: u32,
     /// The content of the payload.
     pub regions: Vec<RegionInfo>,
-    /// The regions that the payload becomes once it is decoded, with their offsets in that, if it is encoded and that is known.
+    /// The regions of the decoded payload, with their offsets in it. Empty if the payload is not encoded or these regions are not
+    /// known.
     pub parts: Vec<RegionInfo>,
     /// The checksum of each block.
     pub blocks: Vec<u64>,
 }
 
 impl Head {
-    /// The bytes of its regions once they are decoded, if some are encoded.
+    /// Returns the length of all regions after decoding, in bytes; `None` if none of them is encoded.
     #[must_use]
     pub fn decoded(&self) -> Option<u64> {
         let is_encoded = |region: &RegionInfo| region.decoded().is_some();
         let lengths = self.regions.iter();
         let lengths = lengths.map(|region| region.decoded().unwrap_or(region.length));
         let is_any = self.regions.iter().any(is_encoded);
-        // The lengths are what a file says.
+        // The lengths come from a file and may be wrong, so the sum saturates.
         is_any.then(|| lengths.fold(0, u64::saturating_add))
     }
 
-    /// How long the whole record is, in bytes: a multiple of [`UNIT`].
+    /// Returns the length of the whole record in bytes, a multiple of [`UNIT`].
     #[must_use]
     pub fn record_length(&self) -> u64 {
         u64::from(self.length).saturating_add(self.payload_length)
     }
 
-    /// Returns the checksum that tells contents apart: over the regions and the checksums of the blocks. Copies have the same.
+    /// Returns a checksum over the regions and the checksums of the blocks. Copies have the same; different contents have different
+    /// ones.
     #[must_use]
     pub fn content(&self) -> u64 {
         let mut bytes = Vec::with_capacity(8 + self.rows() * ROW + self.blocks.len() * 8);
@@ -118,7 +124,7 @@ impl Head {
         checksum(&bytes)
     }
 
-    /// How many rows its region table has.
+    /// Returns the number of rows of the region table.
     fn rows(&self) -> usize {
         self.regions.len() + self.parts.len()
     }
@@ -133,7 +139,7 @@ impl Head {
         }
     }
 
-    /// Appends what the rows have no room for, of all names in the table's order.
+    /// Appends the ends of long names, for which the rows have no room, in the table's order.
     fn encode_name_rests(&self, bytes: &mut Vec<u8>) {
         for row in self.regions.iter().chain(&self.parts) {
             bytes.extend(row.name_rest());
@@ -150,20 +156,20 @@ impl Head {
         }
     }
 
-    /// Returns the bytes that its head has at least, `None` if no head may be as large. The checksums need not be there yet.
+    /// Returns the least length of this head in bytes, `None` if no head may be as long. The checksums need not be there yet.
     pub(crate) fn least_length(&self) -> Option<u32> {
         let rows = self.regions.iter().chain(&self.parts);
         let rests = rows.map(|row| row.name_rest().len() as u64).sum();
         Self::size(self.rows(), rests, self.block_count())
     }
 
-    /// Checks that one record can have these regions, as they are and encoded as one: a head has [`REGION_LIMIT`] rows at most, and
-    /// [`HEAD_LIMIT`] bytes.
+    /// Checks that one record can have these regions, both as they are and encoded as a single region: a head has at most
+    /// [`REGION_LIMIT`] rows and [`HEAD_LIMIT`] bytes.
     ///
     /// # Errors
-    /// [`Invalid`], if it cannot.
+    /// [`Invalid`] if it cannot.
     pub fn check_regions(regions: &[RegionInfo]) -> Result<(), Invalid> {
-        // Encoded bytes are a region, too.
+        // The region of the encoded bytes counts, too.
         let rows = regions.len() + 1;
         if rows > REGION_LIMIT {
             return Err(Invalid("a checkpoint has 65535 regions at most: join some"));
@@ -177,7 +183,8 @@ impl Head {
         ))
     }
 
-    /// How many bytes a head with so many rows, bytes of long names and blocks has at least, if it may exist.
+    /// Returns the least length in bytes of a head with so many rows, bytes of long names, and blocks; `None` if no head may have
+    /// them.
     fn size(rows: usize, name_rests: u64, blocks: u64) -> Option<u32> {
         let table = (rows as u64).checked_mul(ROW as u64)?;
         let size = blocks
@@ -189,12 +196,12 @@ impl Head {
         (size <= HEAD_LIMIT && rows <= REGION_LIMIT).then_some(size)
     }
 
-    /// How many blocks a payload of `length` bytes has.
+    /// Returns the number of the payload's blocks.
     pub(crate) fn block_count(&self) -> u64 {
         self.payload_length.div_ceil(u64::from(self.block_bytes))
     }
 
-    /// The head as it is written.
+    /// Returns the bytes of the head as they are written.
     ///
     /// # Errors
     /// [`Invalid`] if the fields contradict each other.
@@ -241,7 +248,8 @@ impl Head {
         Ok(bytes)
     }
 
-    /// How many bytes to hand to [`decode`](Self::decode), by the first [`UNIT`] bytes of a record.
+    /// Returns the length of a head in bytes, from the first [`UNIT`] bytes of its record. [`decode`](Self::decode) takes so many
+    /// bytes.
     ///
     /// # Errors
     /// [`Invalid`] if no record of this format starts there.
@@ -259,10 +267,10 @@ impl Head {
         Ok(length as usize)
     }
 
-    /// Reads a head from exactly its bytes. Allocates no more than a few times their length, whatever they say.
+    /// Decodes a head from exactly its bytes. Allocates at most a few times their length, whatever the bytes say.
     ///
     /// # Errors
-    /// [`Invalid`] if they are not what [`encode`](Self::encode) writes.
+    /// [`Invalid`] if [`encode`](Self::encode) does not write such bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Invalid> {
         let start = bytes.first_chunk().ok_or(Invalid("the head is cut off"))?;
         let length = Self::length(start)?;
@@ -326,7 +334,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Returns true if the fixed fields agree with each other and with a table of so many rows.
+    /// Checks that the fixed fields agree with each other and with a table of so many rows.
     fn check(&self, rows: usize) -> Result<(), Invalid> {
         check_length(self.length)?;
         if self.ranks == 0 || self.rank >= self.ranks {
@@ -354,7 +362,7 @@ impl Head {
         self.check_size(Self::size(rows, 0, self.block_count()))
     }
 
-    /// Returns true if what needs so many bytes fits into the head.
+    /// Checks that tables of `least` bytes fit into the head.
     fn check_size(&self, least: Option<u32>) -> Result<(), Invalid> {
         match least {
             Some(least) if least <= self.length => Ok(()),
@@ -362,7 +370,7 @@ impl Head {
         }
     }
 
-    /// Returns true if the parts are of what the payload is decoded to.
+    /// Checks that the parts, if there are any, lie within the decoded payload.
     fn check_parts(&self) -> Result<(), Invalid> {
         let decoded = self.decoded();
         if self.parts.is_empty() {

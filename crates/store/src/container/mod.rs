@@ -1,5 +1,5 @@
-//! The container: how one rank's piece of one version lies in a file. docs/src/container.md is its description, and
-//! what is said there is meant to be enough to read one without this crate.
+//! The container: the format of the file that holds one rank's piece of one version. docs/src/container.md describes it in enough
+//! detail to read a piece without this crate.
 
 mod head;
 mod region;
@@ -14,8 +14,8 @@ pub(crate) use scan::UNREADABLE;
 pub(crate) use scan::{BATCH, Scanner, damaged_block};
 pub use scan::{Found, Source, scan};
 
-/// Records, heads and payloads are multiples of this many bytes, so no checksum covers less than 248 of them and only
-/// the long form of XXH3 is needed to read one.
+/// Records, heads and payloads are multiples of this many bytes. So every checksum covers at least 248 bytes, and a reader needs
+/// only the long form of XXH3.
 pub const UNIT: usize = 256;
 
 /// The checksum of heads and blocks: XXH3, 64 bits, seed 0.
@@ -24,7 +24,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// `bytes` rounded up to a multiple of `unit`, a power of two; `None` past 2^64.
+/// Returns `bytes` rounded up to a multiple of `unit`, a power of two; `None` past 2^64.
 pub(crate) fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     bytes.checked_add(unit - 1).map(|sum| sum & !(unit - 1))
 }

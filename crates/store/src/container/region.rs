@@ -4,13 +4,13 @@ use super::head::Invalid;
 
 /// Bytes of one row of the region table.
 pub(super) const ROW: usize = 128;
-/// A region's name has at most this many bytes of UTF-8.
+/// The largest length of a region's name, in bytes of UTF-8.
 pub const NAME_BYTES: usize = 1024;
-/// The bytes of a name that its row holds. The rest of a longer one follows the checksums of the blocks, from format 4 on.
+/// Bytes of a name that its row holds. From format 4 on, the rest of a longer name follows the checksums of the blocks.
 const ROW_NAME_BYTES: usize = 40;
-/// The code of the last type of format 3. Later ones need format 4.
+/// The code of the last element type of format 3. Later types need format 4.
 const LAST_OLD_ELEMENT: u8 = Element::Encoded as u8;
-/// A record has at most this many regions.
+/// The largest number of regions in a record.
 pub const REGION_LIMIT: usize = 65_536;
 const DIMENSIONS: usize = 8;
 
@@ -31,7 +31,7 @@ macro_rules! elements {
                 }
             }
 
-            /// Bytes of one element.
+            /// Returns the bytes of one element.
             #[must_use]
             pub fn size(self) -> u64 {
                 match self {
@@ -39,7 +39,7 @@ macro_rules! elements {
                 }
             }
 
-            /// NumPy's name of the type; brain floats, which NumPy lacks, are two opaque bytes.
+            /// Returns NumPy's name of the type. Brain floats and 8-bit floats, which NumPy lacks, are opaque bytes.
             #[must_use]
             pub fn numpy(self) -> &'static str {
                 match self {
@@ -51,7 +51,7 @@ macro_rules! elements {
 }
 
 elements! {
-    /// Bytes of which nothing is said. The region has no shape.
+    /// Bytes of unknown meaning. The region has no shape.
     #[default]
     Bytes = 0, 1, "|u1";
     /// Unsigned, 8 bits.
@@ -82,7 +82,7 @@ elements! {
     C64 = 13, 8, "<c8";
     /// Two `F64`: real, imaginary.
     C128 = 14, 16, "<c16";
-    /// Bytes of which something else makes as many as the one extent says: compressed ones, or a difference.
+    /// Encoded bytes: compressed, or a difference. The only extent is the length of the decoded bytes.
     Encoded = 15, 1, "|u1";
     /// Truth values of one byte, 0 or 1. From format 4 on.
     Bool = 16, 1, "|b1";
@@ -95,31 +95,31 @@ elements! {
 /// A row of the region table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// The name of the region, unlike those of the record's other regions.
+    /// Name of the region, unique within the record.
     pub name: String,
-    /// The offset of the region, in bytes from the start of the payload, or of the decoded payload.
+    /// Offset of the region in bytes: from the start of the payload or, for a part, of the decoded payload.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Length of the region in bytes.
     pub length: u64,
-    /// The elements, or the parts, of which it consists.
+    /// The type of the region's elements.
     pub element: Element,
-    /// The extents of the array, slowest first (C order); empty for [`Element::Bytes`] and for a single element. Of
-    /// [`Element::Encoded`], the length of what is made of it.
+    /// The extents of the array, slowest first (C order); empty for [`Element::Bytes`] and for a single element. For
+    /// [`Element::Encoded`], the length of the decoded bytes.
     pub shape: Vec<u64>,
 }
 
 impl RegionInfo {
-    /// The length of the region once it is decoded, if it is encoded.
+    /// Returns the length of the region after decoding, in bytes; `None` if it is not encoded.
     #[must_use]
     pub fn decoded(&self) -> Option<u64> {
         let encoded = self.element == Element::Encoded;
         encoded.then(|| self.shape.first().copied())?
     }
 
-    /// Returns true if name, type, shape and length agree.
+    /// Checks that name, type, shape and length are valid and agree.
     ///
     /// # Errors
-    /// [`Invalid`] if they do not, or are none of a region's.
+    /// [`Invalid`] if they are not or do not.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.name.is_empty() || self.name.len() > NAME_BYTES || self.name.contains('\0') {
             return Err(Invalid(
@@ -157,18 +157,18 @@ impl RegionInfo {
         }
     }
 
-    /// The bytes of its name that its row has no room for.
+    /// Returns the bytes of the name for which the row has no room.
     pub(super) fn name_rest(&self) -> &[u8] {
         let rest = self.name.as_bytes().get(ROW_NAME_BYTES..);
         rest.unwrap_or_default()
     }
 
-    /// Returns true if formats before 4 cannot hold it.
+    /// Returns true if only format 4 can hold the region.
     pub(super) fn needs_format_4(&self) -> bool {
         !self.name_rest().is_empty() || self.element as u8 > LAST_OLD_ELEMENT
     }
 
-    /// Writes its row, without the rest of a long name. `is_part`: of what the payload is decoded to.
+    /// Writes the row, without the rest of a long name. `is_part` is true for a region of the decoded payload.
     pub(super) fn encode(&self, row: &mut [u8], is_part: bool) {
         row[..8].copy_from_slice(&self.offset.to_le_bytes());
         row[8..16].copy_from_slice(&self.length.to_le_bytes());
@@ -183,12 +183,13 @@ impl RegionInfo {
         row[88..88 + start].copy_from_slice(&self.name.as_bytes()[..start]);
     }
 
-    /// The bytes of a row's name that lie behind the checksums.
+    /// Returns the number of bytes of a row's name that lie behind the checksums.
     pub(super) fn rest_length(row: &[u8; ROW]) -> usize {
         usize::from(u16::from_le_bytes([row[20], row[21]]))
     }
 
-    /// Reads a row, and whether it is a part. `rest` is the rest of its name.
+    /// Decodes a row. Returns the region, and true if it is a part, a region of the decoded payload. `rest` is the rest of its
+    /// name.
     pub(super) fn decode(row: &[u8; ROW], rest: &[u8]) -> Result<(Self, bool), Invalid> {
         let word = |at: usize| super::head::u64_at(row, at);
         let is_part = match row[18] {

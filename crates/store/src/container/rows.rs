@@ -1,22 +1,22 @@
-//! The payloads that the store itself writes: lists of records, 32 bytes a row.
+//! The payloads of the store's own records: lists of other records, 32 bytes a row.
 
 use super::head::u64_at;
 
 const ROW: usize = 32;
 
-/// A row of one of the two lists.
+/// A row of a list: a [`ManifestRow`] or an [`IndexRow`].
 pub trait Row: Sized {
     /// Returns the four words of the row.
     fn words(&self) -> [u64; 4];
-    /// The row of four words.
+    /// Makes a row of its four words.
     fn from_words(words: [u64; 4]) -> Self;
 }
 
-/// A rank's piece, in a [`Kind::Manifest`](super::Kind::Manifest). The words together name one record and no other,
-/// wherever it lies.
+/// A rank's piece, in a [`Kind::Manifest`](super::Kind::Manifest). The four words together identify exactly one record, wherever it
+/// lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestRow {
-    /// Whose.
+    /// The rank whose piece it is.
     pub rank: u64,
     /// The piece's [`Head::sequence`](super::Head::sequence).
     pub sequence: u64,
@@ -74,13 +74,13 @@ impl Row for IndexRow {
     }
 }
 
-/// The rows of a region; what is left over at its end is no row.
+/// Returns the rows of a region. Bytes after the last full row are ignored.
 pub fn rows<R: Row>(region: &[u8]) -> impl Iterator<Item = R> + '_ {
     let rows = region.as_chunks::<ROW>().0.iter();
     rows.map(|row| R::from_words([0, 8, 16, 24].map(|at| u64_at(row, at))))
 }
 
-/// The region that [`rows`] reads.
+/// Encodes rows as a region that [`rows`] reads.
 pub(crate) fn encode<R: Row>(rows: impl IntoIterator<Item = R>) -> Vec<u8> {
     let words = rows.into_iter().flat_map(|row| row.words());
     words.flat_map(u64::to_le_bytes).collect()

@@ -1,27 +1,27 @@
-//! Finding the records of a file, whole or not.
+//! Finds the records of a file, damaged or not.
 
 use super::{Head, Invalid, UNIT, checksum};
 use std::cell::RefCell;
 
 /// A source of records: a file, or bytes in memory.
 pub trait Source {
-    /// Why it cannot be read.
+    /// The error of a failed read.
     type Error;
-    /// How many bytes there are.
+    /// Returns the size in bytes.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the size cannot be determined.
     fn size(&self) -> Result<u64, Self::Error>;
     /// Fills `bytes` from `offset`; the whole range is within [`size`](Self::size).
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the bytes cannot be read.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
-    /// Returns the offset, from `offset` on, at which the next bytes may be that are not zero, a multiple of 4096 if `offset` is one; `None` if
-    /// there are none. Who cannot tell answers with `offset`.
+    /// Returns an offset, at or after `offset`, before which all bytes from `offset` on are zero; `None` if all of them are. The
+    /// result is a multiple of 4096 if `offset` is one. A source that knows no holes returns `offset`.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If that cannot be determined.
     fn data_from(&self, offset: u64) -> Result<Option<u64>, Self::Error> {
         Ok(Some(offset))
     }
@@ -57,25 +57,25 @@ impl Source for [u8] {
 /// The record or fault at an offset of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// A record whose head is whole and which lies within the file. Its payload was not looked at.
+    /// A record whose head is sound and which lies within the file. The payload was not checked.
     Record(Box<Head>),
-    /// Something that is no record, up to the next one or the end.
+    /// Bytes that are no record, up to the next record or the end.
     Damage {
-        /// The offset at which it starts.
+        /// The offset at which they start.
         offset: u64,
-        /// The fault of it.
+        /// The fault of these bytes.
         what: Invalid,
     },
 }
 
-/// Batches of records start at multiples of this many bytes, and what lies between them is zero.
+/// Batches of records start at multiples of this many bytes. The bytes between batches are zero.
 pub(crate) const BATCH: u64 = 4096;
 
-/// Hands every record of `source` from `offset` on to `found`, and every stretch that is none. Goes on after damage,
-/// and stops when `found` says `false`. Returns where the last record ends to which it said `true`.
+/// Calls `found` with every record of `source` from `offset` on, and with every range that holds no record. Goes on after damage,
+/// and stops when `found` returns `false`. Returns the end of the last record for which `found` returned `true`.
 ///
 /// # Errors
-/// When `source` cannot be read.
+/// The error of `source` if it cannot be read, and the errors of `found`.
 pub fn scan<S: Source + ?Sized>(
     source: &S,
     offset: u64,
@@ -95,10 +95,10 @@ pub fn scan<S: Source + ?Sized>(
     Ok(end)
 }
 
-/// The shortest and the longest stretch that is read ahead, in bytes.
+/// The least and the largest number of bytes that are read ahead.
 const AHEAD: (usize, usize) = (4 << 10, 256 << 10);
 
-/// Reads ahead, more each time: heads are small, and lie one behind the other.
+/// Reads ahead, twice as much with each read: heads are small and often follow each other.
 #[derive(Debug)]
 struct Ahead<'s, S: ?Sized> {
     source: &'s S,
@@ -106,7 +106,7 @@ struct Ahead<'s, S: ?Sized> {
     window: RefCell<Window>,
 }
 
-/// Bytes that were read, where they start, and how many are read the next time.
+/// The bytes of the last read, the offset of the first of them, and the number of bytes to read the next time.
 #[derive(Debug)]
 struct Window {
     start: u64,
@@ -122,7 +122,7 @@ impl<'s, S: Source + ?Sized> Ahead<'s, S> {
             window: RefCell::new(Window {
                 start: 0,
                 bytes: Vec::new(),
-                // The first head is read alone: many scans look at no other.
+                // The first head is read without more: many scans look at no other.
                 next: 0,
             }),
         })
@@ -148,7 +148,7 @@ impl<S: Source + ?Sized> Source for Ahead<'_, S> {
         }
         let end = window.start + window.bytes.len() as u64;
         if !(window.start..end + BATCH).contains(&offset) {
-            // The payload of a record was passed over: the next head may be far from this one, too.
+            // The scan skipped the payload of a record: the next head may be far from this one, too.
             window.next = window.next.min(AHEAD.0);
         }
         let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -161,7 +161,7 @@ impl<S: Source + ?Sized> Source for Ahead<'_, S> {
                 bytes.copy_from_slice(&window.bytes[..bytes.len()]);
                 return Ok(());
             }
-            // Some of it cannot be read, and perhaps not what was asked for.
+            // A part of the window cannot be read; the bytes that the caller wants may be readable.
             window.bytes.clear();
         }
         self.source.read(offset, bytes)
@@ -172,22 +172,22 @@ impl<S: Source + ?Sized> Source for Ahead<'_, S> {
     }
 }
 
-/// Finds one record after the other: heads can be found again behind anything that is none, as each starts at a multiple of
-/// [`UNIT`] and says where.
+/// Finds the records of a source in order. After damage, the scanner finds the next head again, since each head starts at a
+/// multiple of [`UNIT`] and contains its position.
 #[derive(Debug)]
 pub(crate) struct Scanner<'s, S: ?Sized> {
     source: Ahead<'s, S>,
     size: u64,
     at: u64,
-    /// Within a stretch that is no record: it is reported once.
+    /// True while `at` is in a range that holds no record, and that was reported.
     is_damaged: bool,
-    /// Within one that cannot be read.
+    /// True while `at` is in a range that cannot be read.
     is_unreadable: bool,
-    /// Bytes to go on by when the next ones cannot be read.
+    /// Bytes to skip when the next bytes cannot be read.
     step: u64,
 }
 
-/// No more than so many bytes are passed over because one of them cannot be read.
+/// The most bytes that are skipped at a time because one of them cannot be read.
 const LONGEST_STEP: u64 = 1 << 20;
 
 impl<'s, S: Source + ?Sized> Scanner<'s, S> {
@@ -202,12 +202,13 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
         })
     }
 
-    /// The offset at which the scan goes on.
+    /// Returns the offset at which the scan continues.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next record or stretch that is none; `None` at the end. After an error, the same place is looked at again.
+    /// Returns the next record, or the next range that holds none; `None` at the end. After an error, the next call tries the same
+    /// offset again.
     pub(crate) fn next(&mut self) -> Result<Option<Found>, S::Error> {
         while self.at < self.size {
             let at = self.at;
@@ -223,7 +224,7 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
                 ScanStep::Padding => self.at += UNIT as u64,
                 ScanStep::Nothing(what) => {
                     self.at = match what {
-                        // Space that was set aside may be long.
+                        // A reserved range of a file may be long, so its hole is skipped.
                         NOTHING => self.source.data_from(at)?.unwrap_or(self.size),
                         _ => at,
                     };
@@ -237,8 +238,8 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
         Ok(None)
     }
 
-    /// Passes over what cannot be read: a block, and more each time until there is a record again. Says where that was,
-    /// unless it is within a stretch that was reported.
+    /// Skips bytes that cannot be read: one block, and twice as many with each call until a record is found. Returns the damage,
+    /// unless it belongs to a range that was reported before.
     pub(crate) fn pass_over(&mut self) -> Option<Found> {
         let offset = self.at;
         self.at = (offset - offset % BATCH).saturating_add(self.step);
@@ -252,7 +253,7 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
 
 /// The fault of bytes that the file system cannot read.
 pub(crate) const UNREADABLE: Invalid = Invalid("it cannot be read");
-/// The fault of zeros at which a batch should start.
+/// The fault of zeros where a batch should start.
 const NOTHING: Invalid = Invalid("nothing was written here");
 
 enum ScanStep {
@@ -295,10 +296,10 @@ fn record_at<S: Source + ?Sized>(source: &S, at: u64, size: u64) -> Result<ScanS
     })
 }
 
-/// The offset in the file of the first block of a record that fails its checksum.
+/// Returns the offset in the file of the first block of a record whose checksum does not match; `None` if all match.
 ///
 /// # Errors
-/// When `source` cannot be read.
+/// The error of `source` if it cannot be read.
 pub(crate) fn damaged_block<S: Source + ?Sized>(
     source: &S,
     head: &Head,

@@ -1,17 +1,17 @@
-//! Memory that direct I/O takes.
+//! Memory that is aligned for direct I/O.
 
 use crate::file::BLOCK;
 use memmap2::{Advice, MmapMut};
 use std::ops::{Deref, DerefMut};
 use tierflow_sync::{Condvar, Mutex};
 
-/// The size of a huge page on most machines, and how many bytes are worth asking for huge pages.
+/// The size of a huge page on most machines, in bytes. Only buffers of at least this size ask for huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes that start at a multiple of [`BLOCK`].
 ///
-/// Large ones lie in huge pages where the system has them: a request of direct I/O then consists of a few long runs of memory
-/// instead of thousands of pages, each of which the kernel looks up and holds.
+/// Large buffers lie in huge pages if the system has them. A request of direct I/O then consists of a few long runs of memory
+/// instead of thousands of pages, each of which the kernel looks up and pins.
 #[derive(Debug, Default)]
 pub(crate) struct Aligned(Memory);
 
@@ -34,7 +34,7 @@ impl Memory {
             .flatten();
         match mapped {
             Some(mapped) => {
-                // A kernel without huge pages refuses; then the pages are small, and nothing else changes.
+                // A kernel without huge pages refuses the advice and uses small pages.
                 let _ = mapped.advise(Advice::HugePage);
                 Self::Large(mapped)
             }
@@ -42,7 +42,7 @@ impl Memory {
         }
     }
 
-    /// All bytes from the first that is aligned.
+    /// Returns all bytes from the first aligned one on.
     fn bytes(&mut self) -> &mut [u8] {
         let (bytes, alignment) = match self {
             Self::Small(bytes) => (bytes.as_mut_slice(), BLOCK),
@@ -54,7 +54,7 @@ impl Memory {
 }
 
 impl Aligned {
-    /// The first `length` bytes. What they hold is unspecified.
+    /// Returns the first `length` bytes. The contents are unspecified.
     pub(crate) fn get_mut(&mut self, length: usize) -> &mut [u8] {
         if self.0.bytes().len() < length {
             self.0 = Memory::new(length);
@@ -63,11 +63,11 @@ impl Aligned {
     }
 }
 
-/// The buffers of all large pieces that are written at a time: as many as one piece alone has threads, so that the memory
+/// The buffers for all large pieces that are written at the same time. There are as many as one piece has threads, so the memory
 /// beside the caller's does not grow with the number of pieces.
 ///
-/// A thread holds a buffer for one part of a piece, from its copy to the end of its write, and none while the disk
-/// synchronises. The memory stays for the next piece.
+/// A thread holds a buffer for one part of a piece, from the copy of the part to the end of its write. No thread holds one while
+/// the disk synchronises. The memory stays for the next piece.
 #[derive(Debug)]
 pub(super) struct WriteBuffers {
     most: usize,
@@ -78,13 +78,13 @@ pub(super) struct WriteBuffers {
 /// The buffers that no thread holds.
 #[derive(Debug)]
 struct IdleBuffers {
-    /// Buffers that may be made yet.
+    /// Buffers that may still be made.
     unmade: usize,
     made: Vec<Aligned>,
 }
 
 impl WriteBuffers {
-    /// At most `most` buffers, each of which is made at its first use.
+    /// Makes a set of at most `most` buffers, each of which is allocated at its first use.
     pub(super) fn new(most: usize) -> Self {
         let idle = IdleBuffers {
             unmade: most,
@@ -97,12 +97,12 @@ impl WriteBuffers {
         }
     }
 
-    /// The threads that write a piece.
+    /// Returns the number of threads that write a piece.
     pub(super) fn most(&self) -> usize {
         self.most
     }
 
-    /// Waits for a buffer, which its drop gives back.
+    /// Waits for a buffer. Dropping the buffer gives it back.
     pub(super) fn take(&self) -> WriteBuffer<'_> {
         let mut idle = self.idle.lock();
         let none = |idle: &mut IdleBuffers| idle.unmade == 0 && idle.made.is_empty();

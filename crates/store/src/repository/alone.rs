@@ -1,4 +1,4 @@
-//! Large pieces: a file each, written by several threads at a time.
+//! Large pieces: each lies in its own file, which several threads write.
 
 use super::aligned::{Aligned, WriteBuffers};
 use super::directory::{Directory, Readers};
@@ -12,7 +12,7 @@ use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
 use tierflow_sync::Mutex;
 
-/// The file under the name that a piece is to have, as far as it is known.
+/// The kind of the file that already has the name of a new piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplacedFile {
     Nothing,
@@ -22,7 +22,7 @@ pub(crate) enum ReplacedFile {
     Unknown,
 }
 
-/// Gives a piece its name. Nothing that is not understood is removed, and nothing else than was known is written over.
+/// Gives a piece its name. An unknown file is put aside, not removed, and only a known piece is written over.
 fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFile) -> Result<()> {
     let published = name.published();
     if old == ReplacedFile::Unknown {
@@ -34,14 +34,15 @@ fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFi
     let stamp = |name: &str| directory.stamp(name).ok().flatten();
     let own = stamp(unpublished);
     directory.publish(unpublished, &published).inspect_err(|_| {
-        // The piece has its name and may not last, so it goes: its save failed. A file that another process wrote stays.
+        // The piece has its name but may not be durable. The save failed, so the file is removed. A file that another process wrote
+        // stays.
         if own.is_some() && stamp(&published) == own {
             let _already_failed = directory.remove(&published);
         }
     })
 }
 
-/// Writes a piece under a temporary name, syncs it, and only then renames it.
+/// Writes a piece under a temporary name, synchronises it, and only then renames it.
 pub(crate) fn write(
     directory: &Directory,
     old: ReplacedFile,
@@ -52,7 +53,7 @@ pub(crate) fn write(
 ) -> Result<Record> {
     let name = Name::Alone(layout.head.version);
     let unpublished = name.unpublished();
-    // Left by a call that failed: no other writes this version now.
+    // A failed call may have left this file; no other call writes this version now.
     directory.remove(&unpublished)?;
     let written = write_file(directory, &unpublished, layout, buffers, spares)
         .and_then(|()| ready())
@@ -93,7 +94,7 @@ fn write_file(
     directory.unlock(name, &file)
 }
 
-/// Writes the payload and returns its checksums, made of the very bytes that are handed to the disk.
+/// Writes the payload. Returns its checksums, computed from the very bytes that are passed to the disk.
 fn write_payload(file: &File, layout: &Layout<'_>, buffers: &WriteBuffers) -> Result<Vec<u64>> {
     let (start, length) = (u64::from(layout.head.length), layout.head.payload_length);
     debug_assert!(length.is_multiple_of(BLOCK as u64));

@@ -1,4 +1,4 @@
-//! Records that are written together, and the lists that tell that they were there.
+//! Records that are written together, and the indexes that list them.
 
 use super::encoded::RecordLabel;
 use super::record::{Name, Record};
@@ -6,14 +6,14 @@ use super::snapshot::{Layout, Region, Snapshot};
 use crate::Result;
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 
-/// Within a head: where the record starts.
+/// Offset of the record's position within its head, in bytes.
 const POSITION: usize = 24;
 
-/// Records back to back, as they will lie in a segment but for their positions.
+/// Records back to back, as they will lie in a segment except for their positions.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
-    /// Of each record: where it starts in `bytes`, how long its head is, and what is known of it.
+    /// For each record: its offset in `bytes`, the length of its head in bytes, and its description.
     pub(crate) records: Vec<(usize, usize, Record)>,
 }
 
@@ -24,7 +24,7 @@ impl Batch {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Lays out and appends a record.
+    /// Encodes a record and appends it.
     pub(crate) fn encode(&mut self, layout: &mut Layout<'_>) -> Result<()> {
         let at = self.bytes.len();
         let head = layout.encode(&mut self.bytes)?;
@@ -33,7 +33,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Tells the records that they lie in `file`, the first at `position`.
+    /// Sets the place of the records: they lie in `file`, the first at `position`.
     pub(super) fn place(&mut self, file: Name, position: u64) {
         for (at, head, record) in &mut self.records {
             record.file = file;
@@ -46,7 +46,7 @@ impl Batch {
     }
 }
 
-/// Returns the row of a record in a list.
+/// Returns the row of a record in an index.
 pub(super) fn row(record: &Record) -> IndexRow {
     IndexRow {
         version: record.version,
@@ -56,7 +56,8 @@ pub(super) fn row(record: &Record) -> IndexRow {
     }
 }
 
-/// The list that ends a batch of these records, at `position`: it tells that they were there.
+/// Returns the index that ends a batch of these records. The index will lie at `position`, and proves later that the records were
+/// there.
 pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>> {
     let rows: Vec<IndexRow> = records.iter().copied().map(row).collect();
     let orders = records.iter().map(|record| record.identity.order());
@@ -64,7 +65,7 @@ pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>>
     index(&rows, epoch, sequence, position)
 }
 
-/// The list of a whole segment, which ends it. Its sequence is 0, unlike those of batches.
+/// Returns the index of a whole segment, which ends the segment. The index has the sequence 0, which no index of a batch has.
 pub(super) fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Result<Vec<u8>> {
     index(rows, epoch, 0, position)
 }

@@ -4,7 +4,7 @@ use super::rank_name;
 use super::record::Name;
 use super::truncate::Truncation;
 
-/// A blob of a rank, by its name.
+/// The name of a record's blob, with its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlobName {
     pub(super) rank: u32,
@@ -17,17 +17,17 @@ impl BlobName {
     }
 }
 
-/// The name of an index of a rank, which the rank wrote as its record of this epoch and sequence.
+/// Returns the name of an index of a rank. The rank wrote the index as the record of this epoch and sequence.
 pub(super) fn index_name(rank: u32, epoch: u32, sequence: u64) -> String {
     format!("{}/index-{epoch:010}-{sequence:020}.tfi", rank_name(rank))
 }
 
-/// The name of the blob that stands for a truncation of a rank.
+/// Returns the name of the blob that represents a truncation of a rank.
 pub(super) fn note_name(rank: u32, truncation: Truncation) -> String {
     format!("{}/{}", rank_name(rank), truncation.name())
 }
 
-/// The meaning of a blob's name. Blobs with names of other forms are not of the history.
+/// The meaning of a blob's name. Blobs with names of other forms do not belong to the history.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Record(BlobName),

@@ -1,4 +1,4 @@
-//! A repository over [`Blobs`]: writing its records, and removing them. Everything else is as in a directory.
+//! A repository over [`Blobs`]: it writes and removes records here. Everything else is as in a directory.
 
 use super::blob_names::{BlobName, index_name, note_name};
 use super::encoded::RecordBytes;
@@ -13,21 +13,22 @@ use crate::{BlobStamp, Blobs, Error, PutRule, Ready, Result, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// For records that need not wait for others before they are published.
+/// The [`Ready`] of records that are published without waiting for others.
 const AT_ONCE: &Ready<'static> = &|| Ok(());
 
-/// How a piece comes.
+/// The way in which a piece came.
 #[derive(Debug, Clone, Copy)]
 enum Arrival {
-    /// As a new one, under a number that is to be free.
+    /// The piece is new, and its number must be free.
     Saved,
-    /// As another place has it: an older one gives way.
+    /// The piece is a copy from another place, and may replace an older one.
     Copied,
 }
 
 impl Arrival {
-    /// Refuses to let a piece take the place of another one of a whole version, unless it is a copy of a newer epoch. Of two pieces of
-    /// one epoch, the sequences do not say which is newer: a list that lagged may have given two runs the same epoch.
+    /// Fails with [`Error::Exists`] unless the new piece may replace another piece of a whole version: only a copy from a newer
+    /// epoch may. Within one epoch, sequences do not tell which piece is newer: if a listing lagged, two runs may have got the same
+    /// epoch.
     fn may_replace(self, version: u64, there: &Identity, identity: &Identity) -> Result<()> {
         let is_newer = identity.is_newer_than(there) && identity.epoch != there.epoch;
         match self {
@@ -37,15 +38,15 @@ impl Arrival {
     }
 }
 
-/// Returns true if two pieces of one number are of one run and hold the same bytes.
+/// Returns true if two pieces of one number come from one run and hold the same bytes.
 pub(super) fn has_same_bytes(one: &Identity, other: &Identity) -> bool {
     let key = |of: &Identity| (of.epoch, of.run, of.content, of.base);
     key(one) == key(other)
 }
 
 impl Repository {
-    /// Opens blobs to save and restore as one rank. Nothing is asked yet. One process at a time writes as a rank: blobs have
-    /// no locks.
+    /// Opens blobs to save and restore as one rank. Sends no request yet. Only one process at a time may write as a rank, since
+    /// blobs have no locks.
     ///
     /// # Errors
     /// [`Error::Argument`] for a rank outside the group.
@@ -55,13 +56,13 @@ impl Repository {
         Ok(Self::with_blobs(blobs, options, ranks))
     }
 
-    /// Opens blobs for reading, whether or not they are written meanwhile. Nothing is asked yet.
+    /// Opens blobs for reading, whether or not other processes write them at the same time. Sends no request yet.
     #[must_use]
     pub fn read_blobs(blobs: Arc<dyn Blobs>, options: Options) -> Self {
         Self::with_blobs(blobs, options, [])
     }
 
-    /// Opens blobs as all ranks at once, to prune them while no rank writes.
+    /// Opens blobs as all ranks at once, to prune them. No rank may write meanwhile.
     ///
     /// # Errors
     /// [`Error::Remote`] if they cannot be listed.
@@ -87,7 +88,7 @@ impl Repository {
         Self::assembled(super::Top::Blobs(blobs), options, owned, state)
     }
 
-    /// Lists the blobs, if they never were. Directories are listed when they are opened.
+    /// Lists the blobs, if they were never listed. Directories are listed when they are opened.
     pub(super) fn list_once(&self, state: &mut State) -> Result<()> {
         match self.blobs() {
             Some(blobs) if !state.listing.is_listed => state.list(blobs),
@@ -95,8 +96,7 @@ impl Repository {
         }
     }
 
-    /// Lists the blobs, as far as this rank's are concerned. Only this process writes them, so in a group of one they are listed
-    /// once.
+    /// Lists the blobs so that those of this rank are known. Only this process writes them, so a group of one rank lists them once.
     pub(super) fn list_own(&self) -> Result<()> {
         let Some(blobs) = self.blobs() else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Repository {
         }
     }
 
-    /// Saves one piece in a blob.
+    /// Saves a piece as a blob.
     pub(super) fn save_blob(
         &self,
         owned: &Owned,
@@ -124,7 +124,7 @@ impl Repository {
         self.put_piece(blobs, &record, ready, Arrival::Saved)
     }
 
-    /// Copies a piece to a blob.
+    /// Copies a piece into a blob.
     pub(super) fn copy_blob(
         &self,
         blobs: &dyn Blobs,
@@ -158,7 +158,7 @@ impl Repository {
         self.finish_blob(blobs, version)
     }
 
-    /// After a piece was put: notes what does not count beside it, completes its version, and writes an index if it is time.
+    /// Finishes the put of a piece: notes the pieces that it supersedes, completes its version, and writes an index if one is due.
     pub(super) fn finish_blob(&self, blobs: &dyn Blobs, version: u64) -> Result<()> {
         let own = |state: &State| {
             let own = state.catalogs.get(&self.options.rank);
@@ -172,8 +172,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Puts a piece where there is none, one that `arrival` lets it replace, or one of a version that never became whole. If this run
-    /// has already written the same bytes there, an earlier answer was lost: that is a success.
+    /// Puts a piece where there is none, in place of one that `arrival` may replace, or in place of one whose version never became
+    /// whole. Succeeds without a write if this run wrote the same bytes before and the answer was lost.
     fn put_piece(
         &self,
         blobs: &dyn Blobs,
@@ -201,7 +201,7 @@ impl Repository {
                 }
                 arrival.may_replace(version, &there, &identity)?;
             }
-            // A damaged piece is written over, too.
+            // A damaged piece is also written over.
             let files = &state.catalog_of(blobs, rank).files;
             let is_damaged = files
                 .get(&name.name)
@@ -222,7 +222,7 @@ impl Repository {
         };
         let mut written = put(how)?;
         if written == Written::Taken {
-            // A blob is there that the list does not have.
+            // The name has a blob that the listing lacks.
             let was_not_offered = |there: &Identity| {
                 let state = self.state();
                 let own = state.catalogs.get(&rank);
@@ -237,7 +237,7 @@ impl Repository {
                     self.note_hidden(blobs, None)?;
                 }
                 Some((there, _)) => arrival.may_replace(version, &there.identity, &identity)?,
-                // The blob is damaged, or was removed meanwhile.
+                // The blob is damaged, or was removed since.
                 None => {}
             }
             written = put(PutRule::Replace)?;
@@ -259,7 +259,7 @@ impl Repository {
         state.enter(blobs, name, Ok(record), stamp, false);
     }
 
-    /// Notes that pieces behind the version from which this run went on do not count.
+    /// Writes the note that hides the pieces of earlier runs after the version from which this run continued.
     fn note_hidden(&self, blobs: &dyn Blobs, before: Option<Truncation>) -> Result<()> {
         let rank = self.options.rank;
         let own = |state: &State| state.catalogs.get(&rank)?.to_note();
@@ -276,7 +276,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Writes the manifest of these rows as a blob.
+    /// Writes these rows as the manifest of a version.
     pub(super) fn put_manifest(
         &self,
         owned: &Owned,
@@ -304,8 +304,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Writes heads into indexes if there are enough that are in none: the next process that opens the history reads those instead
-    /// of the pieces. If that fails, it reads the pieces.
+    /// Writes indexes if enough heads are in no index yet. The next process that opens the history reads the indexes instead of the
+    /// pieces. If the write fails, that process reads the pieces.
     fn write_indexes(&self, blobs: &dyn Blobs) {
         let Some(_one_at_a_time) = self.indexing.try_lock() else {
             return;
@@ -320,7 +320,7 @@ impl Repository {
         }
         let replaced = self.state().listing.take_replaced(&rows.replaced);
         for path in replaced {
-            // If that fails, a later process compacts it again.
+            // A later process compacts the index again if this fails.
             let _tried_again = blobs.remove(&path);
         }
     }
@@ -342,8 +342,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Gives up the records of the ranks that this process writes, but for versions that stay; and the pieces that were `asked` for,
-    /// whether or not lists have them. Versions that are being saved stay as well. Returns the bytes of what was removed.
+    /// Removes the records of the ranks that this process writes, except for versions that stay. Also removes the pieces of
+    /// `asked`, even if no listing shows them. Versions that are being saved stay as well. Returns the bytes of the removed
+    /// records.
     pub(super) fn remove_blobs(
         &self,
         blobs: &dyn Blobs,
@@ -401,15 +402,15 @@ impl Repository {
         removed.map(|()| bytes)
     }
 
-    /// Waits until no other thread removes this version.
+    /// Waits until no other thread is removing this version.
     pub(super) fn wait_for_removal(&self, version: u64) {
         let is_removed = |state: &mut State| state.removing.contains(&version);
         self.removed.wait_while(&mut self.state(), is_removed);
     }
 }
 
-/// A blob to be removed. First those that do not count any more go, so that none of them counts again; then manifests, as a version is
-/// not there without its manifest.
+/// A blob that will be removed. Blobs are removed in the order of their fields: first pieces that do not count, then manifests,
+/// then the other pieces. So no piece counts again, and a version ends with its manifest.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Going {
     class: u8,
@@ -441,7 +442,7 @@ impl State {
                 going.push(Going { class, name, bytes });
             }
         }
-        // A damaged blob has no record.
+        // The file of a damaged blob has no record.
         let damaged = catalog
             .files
             .iter()
@@ -459,7 +460,7 @@ impl State {
     }
 }
 
-/// A piece that the list does not have: it is asked for by its name. `None` if it is damaged or not there.
+/// Looks up a piece that the listing lacks by its name. Returns `None` if the blob is missing or damaged.
 fn find(blobs: &dyn Blobs, name: BlobName) -> Result<Option<(Record, BlobStamp)>> {
     let Some(stamp) = blobs.stamp(&name.text())? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The files in one rank's directory, as far as their heads tell.
+//! The files in one rank's directory, as described by the heads of their records.
 
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
@@ -16,41 +16,41 @@ use std::path::{Path, PathBuf};
 /// The outcome of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefreshResult {
-    /// The file is as it was.
+    /// The file did not change.
     Same,
-    /// Something else.
+    /// The file is new or changed.
     Changed,
-    /// Nothing: it was there when the directory was read, or before, and is not any more.
+    /// The file vanished since the directory was read.
     Gone,
 }
 
 /// The catalog of one rank's directory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// Open while it is looked at; that of a rank that this process writes, always.
+    /// The directory, if it is open: while it is read, and always if this process writes as the rank.
     directory: Option<Directory>,
     path: PathBuf,
-    /// The device and number of the directory, whatever its name.
+    /// The device and inode number of the directory, which identify it whatever its name is.
     identity: Option<(u64, u64)>,
     pub(crate) rank: u32,
     pub(crate) files: BTreeMap<Name, Box<FileEntry>>,
-    /// The place of the piece of each version that counts: the one of the highest sequence. A file that was removed may still be
-    /// named until the next [`sort`](Self::sort).
+    /// For each version, the place of the piece that counts: the newest one that was not given up. May name a removed file until
+    /// the next [`sort`](Self::sort).
     pub(super) pieces: BTreeMap<u64, RecordPlace>,
     manifests: BTreeMap<u64, RecordPlace>,
     /// The marks of the last runs.
     pub(crate) marks: BTreeSet<Mark>,
-    /// The truncations of runs that went on from an older version.
+    /// The truncations of runs that continued from an older version.
     pub(crate) truncations: BTreeSet<Truncation>,
-    /// The copies that were noted not to count any more.
+    /// The copies that a note declares superseded.
     pub(crate) superseded: Superseded,
-    /// The truncations that this run writes when it begins a piece of its own.
+    /// The truncations that this run writes when it starts to write a piece.
     pub(super) unwritten: BTreeSet<Truncation>,
-    /// True if what was given up for good may still be there.
+    /// True if files that were given up for good may still exist.
     pub(super) is_untidy: bool,
-    /// Versions that other threads write while what was given up is removed.
+    /// Versions that other threads write while given-up files are removed.
     pub(super) being_written: BTreeSet<u64>,
-    /// Damaged files that were put aside.
+    /// Names of damaged files that were put aside.
     aside: Vec<String>,
     /// True if each file is a blob of one record.
     pub(super) is_of_blobs: bool,
@@ -58,9 +58,9 @@ pub(crate) struct Catalog {
     pub(super) seen: (u32, u64),
     /// The epochs of the pieces in blobs.
     pub(super) epochs: BTreeSet<u32>,
-    /// The version from which this run goes on, in blobs.
+    /// The version from which this run continues, in blobs.
     pub(super) begun: Option<OwnTruncation>,
-    /// True if there are pieces that do not count, as this run was not offered them.
+    /// True if some pieces do not count because this run was not offered them.
     pub(super) has_hidden: bool,
 }
 
@@ -75,7 +75,7 @@ impl Catalog {
         }
     }
 
-    /// The catalog of a rank's blobs, which `path` names in errors.
+    /// Makes the catalog of a rank's blobs. `path` stands for them in errors.
     pub(super) fn of_blobs(path: PathBuf, rank: u32) -> Self {
         Self {
             path,
@@ -100,7 +100,7 @@ impl Catalog {
         }
     }
 
-    /// The directory, if it is open.
+    /// Returns the directory; [`Error::Vanished`] if it is closed.
     pub(crate) fn directory(&self) -> Result<&Directory> {
         let closed = || Error::Vanished {
             directory: self.path.clone(),
@@ -112,19 +112,19 @@ impl Catalog {
         &self.path
     }
 
-    /// Takes the directory that was opened again. Returns false if it is another one of the same name.
+    /// Sets the directory after it was opened again. Returns false if another directory has the name now.
     pub(crate) fn reopen(&mut self, directory: Directory) -> bool {
         let is_same = self.identity.is_some() && self.identity == directory.identity();
         self.directory = Some(directory);
         is_same
     }
 
-    /// Closes the directory: of many ranks, only a few are open at a time.
+    /// Closes the directory, since only a few of many ranks' directories are open at a time.
     pub(crate) fn close(&mut self) {
         self.directory = None;
     }
 
-    /// Returns the damage that is known.
+    /// Returns the known damage.
     pub(crate) fn damage(&self) -> impl Iterator<Item = Damage> {
         let aside = self.aside.iter().map(|name| Damage {
             path: self.path.join(name),
@@ -137,7 +137,7 @@ impl Catalog {
         seen.cloned().chain(aside).chain(noted)
     }
 
-    /// Looks once more at what could not be read.
+    /// Looks again at files that could not be read.
     pub(crate) fn look_again(&mut self) -> Result<()> {
         let unreadable = self.files.iter().filter(|(_, seen)| seen.is_unreadable);
         let unreadable: Vec<_> = unreadable
@@ -152,16 +152,16 @@ impl Catalog {
         Ok(())
     }
 
-    /// Looks at a published file whose change failed.
+    /// Looks again at a published file after a failed change.
     pub(super) fn look_anew(&mut self, name: Name) {
-        // A file that cannot be looked at stays as it is known.
+        // If the look fails, the entry of the file stays as it is.
         let _as_before = self.look_at(name, true);
         self.sort();
     }
 
-    /// Looks at what changed in the directory, again where files got their other name meanwhile.
+    /// Looks at everything that changed in the directory, and repeats this if files were renamed meanwhile.
     pub(crate) fn refresh(&mut self) -> Result<()> {
-        /// Each further look is due to a file that was renamed or removed since the one before.
+        /// The most looks: another one follows only if a file was renamed or removed since the last one.
         const LOOKS: usize = 16;
         let mut changed = false;
         for _ in 0..LOOKS {
@@ -206,7 +206,7 @@ impl Catalog {
         }
         let before = self.files.len();
         self.files.retain(|name, _| there.contains_key(name));
-        // A directory that is read while a file is renamed may show neither name.
+        // A read of the directory may show neither name of a file that is being renamed.
         let listed = match before == self.files.len() {
             true => RefreshResult::Same,
             false => RefreshResult::Gone,
@@ -221,7 +221,7 @@ impl Catalog {
         Ok(looks)
     }
 
-    /// Looks through one file, if it is not the one that was seen.
+    /// Reads the heads of one file, unless it is the file that was read before.
     fn look_at(&mut self, name: Name, published: bool) -> Result<RefreshResult> {
         let text = if published {
             name.published()
@@ -230,7 +230,7 @@ impl Catalog {
         };
         let stamp = match self.directory()?.stamp(&text) {
             Ok(Some(stamp)) => stamp,
-            // The next look finds its successor.
+            // The next look finds the file that replaced it.
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::Refused { path, why }) => {
                 let refused = FileEntry::refused(path, why, published);
@@ -245,8 +245,8 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let seen = self.files.get(&name);
-        // Not so a segment that is written: it grows in space set aside for it before, and the time of a write is noted
-        // when it begins, or may be that of the one before by a coarse clock.
+        // A segment that is still written is always read. The size may stay the same, as the segment grows in reserved space. The
+        // modification time may stay the same, as a write sets it when it begins, and by a coarse clock.
         let is_same =
             |seen: &FileEntry| seen.details().stamp == Some(stamp) && seen.published == published;
         if published && seen.is_some_and(|seen| is_same(seen)) {
@@ -266,7 +266,7 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let mut seen = match self.files.remove(&name) {
-            // Segments only grow while they are written.
+            // A segment only grows while it is written.
             Some(mut seen) if !published && !seen.published => {
                 seen.details_mut().damage.clear();
                 seen
@@ -276,7 +276,7 @@ impl Catalog {
         seen.details_mut().stamp = Some(stamp);
         seen.published = published;
         match seen.look_through(name, &handle) {
-            // The other files are still good, and this one may be when it is looked at again.
+            // The other files are sound, and this one may be readable at the next look.
             Err(Error::Read { offset, .. }) => {
                 seen.is_unreadable = true;
                 seen.details_mut().damage.push(Damage {
@@ -291,7 +291,7 @@ impl Catalog {
         if seen.is_unreadable {
             seen.details_mut().stamp = None;
         }
-        // The writer may have closed or removed the file meanwhile: its pieces are in other files then, not damaged.
+        // The writer may have closed or removed the file meanwhile. Then its pieces are in other files, and are not damaged.
         let is_there = |now: Option<FileStamp>| now.is_some_and(|now| now.is_grown(&stamp));
         if !seen.details().damage.is_empty() && !self.directory()?.stamp(&text).is_ok_and(is_there)
         {
@@ -306,13 +306,13 @@ impl Catalog {
         })
     }
 
-    /// Forgets a file that was removed since the directory was read.
+    /// Removes the entry of a file that was removed since the directory was read.
     fn forget_vanished(&mut self, name: Name) -> RefreshResult {
         self.files.remove(&name);
         RefreshResult::Gone
     }
 
-    /// Takes a record that was just written.
+    /// Enters a record that was just written.
     pub(crate) fn insert(&mut self, record: Record) {
         self.take(&record);
         let seen = self.files.entry(record.file).or_default();
@@ -324,7 +324,7 @@ impl Catalog {
         seen.records.insert(at, record);
     }
 
-    /// Adds damage that was found in payloads, which are not looked through once the file is closed.
+    /// Adds damage that was found in payloads, which no look at a closed file reads.
     pub(crate) fn say(&mut self, name: Name, damage: Vec<Damage>) {
         let Some(seen) = self.files.get_mut(&name) else {
             return;
@@ -343,7 +343,7 @@ impl Catalog {
         }
     }
 
-    /// Gives a damaged file, of which what stays lies elsewhere, a name that is not read.
+    /// Renames a damaged file so that it is not read any more. The records in it that stay also lie in other files.
     pub(crate) fn put_aside(&mut self, text: &str, name: Name) {
         let aside = name.aside();
         let renamed = self
@@ -354,15 +354,15 @@ impl Catalog {
         }
     }
 
-    /// Drops a file that was removed.
+    /// Removes the entry of a removed file.
     pub(crate) fn forget(&mut self, name: Name) {
         self.files.remove(&name);
     }
 
-    /// Finds the records that count.
+    /// Determines which records count.
     pub(crate) fn sort(&mut self) {
         self.has_hidden = false;
-        // Maps that are collected are half as large as those that have grown.
+        // Collecting the map halves its memory, compared with one that has grown.
         let files: BTreeMap<_, _> = std::mem::take(&mut self.files).into_iter().collect();
         let records = || files.values().flat_map(|seen| &seen.records);
         if self.is_of_blobs {
@@ -391,7 +391,7 @@ impl Catalog {
         self.files = files;
     }
 
-    /// Returns true if a piece was given up. Notes if this run was not offered it.
+    /// Returns true if a piece was given up. Sets `has_hidden` if it was, because this run was not offered it.
     fn is_given_up(&mut self, record: &Record) -> bool {
         let (version, identity) = (record.version, &record.identity);
         let is_given_up = record.manifest().is_none() && self.gave_up(version, identity);
@@ -399,7 +399,7 @@ impl Catalog {
         is_given_up
     }
 
-    /// Enters one record, which counts if it was not given up and there is no newer one.
+    /// Enters one record. The record counts if it was not given up and no newer one is there.
     pub(super) fn take(&mut self, record: &Record) {
         let (version, place) = (record.version, record.place());
         let is_given_up = self.is_given_up(record);
@@ -412,7 +412,7 @@ impl Catalog {
             Some(_) => &mut self.manifests,
         };
         if is_given_up {
-            // The record may lie in the place of one that counted.
+            // The record may lie in the place of one that counted before.
             if places.get(&version) == Some(&place) {
                 places.remove(&version);
             }
@@ -425,24 +425,24 @@ impl Catalog {
         self.files.get(&place.file)?.record_at(place.position)
     }
 
-    /// The piece of a version that counts.
+    /// Returns the piece of a version that counts.
     pub(super) fn piece(&self, version: u64) -> Option<&Record> {
         self.record_at(*self.pieces.get(&version)?)
     }
 
-    /// The manifest of a version that counts.
+    /// Returns the manifest of a version that counts.
     pub(super) fn manifest(&self, version: u64) -> Option<&Record> {
         self.record_at(*self.manifests.get(&version)?)
     }
 
-    /// The pieces that count, in the order of their versions.
+    /// Returns the pieces that count, in the order of their versions.
     pub(super) fn counting_pieces(&self) -> impl Iterator<Item = &Record> {
         self.pieces
             .values()
             .filter_map(|place| self.record_at(*place))
     }
 
-    /// The highest epoch, the highest sequence and the highest number of a segment in use.
+    /// Returns the highest epoch, the highest sequence, and the highest segment number in use.
     pub(crate) fn highest(&self) -> (u32, u64, u64) {
         if self.is_of_blobs {
             return (self.seen.0, self.seen.1, 0);
@@ -451,7 +451,7 @@ impl Catalog {
         let epoch = records().map(|record| record.identity.epoch).max();
         let sequence = records().map(|record| record.identity.sequence).max();
         let segments = self.files.keys().filter_map(|name| name.segment());
-        // Twins get numbers of their own before anything is written.
+        // Twins get new numbers before anything is written.
         let twins = self.twins().count() as u64;
         (
             epoch
@@ -462,7 +462,7 @@ impl Catalog {
         )
     }
 
-    /// The segments left open of whose numbers others are.
+    /// Returns the open segments whose numbers other, published segments have.
     pub(super) fn twins(&self) -> impl Iterator<Item = Name> {
         let twin = |name: &&Name| matches!(name, Name::Twin(_));
         self.files.keys().filter(twin).copied()

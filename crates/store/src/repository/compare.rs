@@ -1,4 +1,4 @@
-//! Compares two pieces. Blocks with the same checksum are equal, so only the others are read.
+//! Compares two pieces. Blocks with the same checksum are equal, so only other blocks are read.
 
 use super::aligned::Aligned;
 use super::piece::Piece;
@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierflow_sync::Mutex;
 
-/// How two pieces differ.
+/// The difference of two pieces.
 #[derive(Debug, Clone, Default)]
 pub struct PieceDifference {
     /// The regions whose values differ, in the order of the first piece.
     pub regions: Vec<RegionDifference>,
-    /// The names of regions that one piece lacks, or has with another type or shape.
+    /// Names of regions that one piece lacks, or that have different types or shapes.
     pub unlike: Vec<String>,
-    /// Bytes that were read of both pieces.
+    /// Bytes that were read from both pieces together.
     pub bytes_read: u64,
 }
 
@@ -38,36 +38,36 @@ pub struct RegionDifference {
     pub difference: Difference,
 }
 
-/// A part of a region that is read of both pieces.
+/// A part of a region that is read from both pieces and compared.
 #[derive(Debug)]
 struct UnequalPart {
-    /// The number of the pair of regions.
+    /// Index of the pair of regions.
     pair: usize,
-    /// The bytes of the region.
+    /// Range of bytes within the region.
     bytes: Range<u64>,
 }
 
 /// Bytes of a region in memory.
 struct PartRead<'m> {
     bytes: &'m [u8],
-    /// The bytes of the blocks that were read for them.
+    /// Length in bytes of the blocks that were read for `bytes`.
     read: u64,
 }
 
-/// The regions of two pieces, by their names.
+/// The regions of two pieces, paired by their names.
 #[derive(Debug, Clone, Default)]
 pub struct RegionPairs<'a> {
-    /// Regions with one name, type and shape: the first piece's, and the second's.
+    /// Regions with the same name, type and shape: first the one of the first piece.
     pub pairs: Vec<[&'a RegionInfo; 2]>,
-    /// The names of the others.
+    /// The names of all other regions.
     pub unlike: Vec<String>,
 }
 
 impl<'a> RegionPairs<'a> {
-    /// Pairs the regions of two pieces, or those of one name.
+    /// Pairs all regions of two pieces, or only those with the given name.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a name that neither has.
+    /// [`Error::Argument`] if neither piece has a region of that name.
     pub fn of(a: &'a [RegionInfo], b: &'a [RegionInfo], name: Option<&str>) -> Result<Self> {
         let is_chosen = |region: &&RegionInfo| name.is_none_or(|name| region.name == name);
         let theirs = b.iter().filter(is_chosen);
@@ -94,13 +94,13 @@ impl<'a> RegionPairs<'a> {
 }
 
 impl Piece {
-    /// Compares its regions with those of the same names in another piece, or one of them, as
-    /// [`Comparison::new`] tells.
+    /// Compares the regions of this piece with those of the same names in another piece, all of them or one, by the rules of
+    /// [`Comparison::new`].
     ///
-    /// Blocks of the two pieces whose checksums and places agree are not read: only their heads are.
+    /// Blocks with the same checksum and place in both pieces are not read; only the heads are.
     ///
     /// # Errors
-    /// [`Error::Argument`] for encoded pieces, for a name that neither piece has, and for a wrong tolerance; those of
+    /// [`Error::Argument`] for encoded pieces, for a name that neither piece has, and for a wrong tolerance; and the errors of
     /// [`restore`](Self::restore).
     pub fn compare(
         &self,
@@ -117,7 +117,7 @@ impl Piece {
                 )));
             }
         }
-        // A wrong tolerance is told even where nothing has to be compared.
+        // Reports a wrong tolerance even if nothing has to be compared.
         Comparison::new(Element::Bytes, within)?;
         let RegionPairs { pairs, unlike } =
             RegionPairs::of(self.regions(), other.regions(), region)?;
@@ -158,7 +158,7 @@ impl Piece {
         })
     }
 
-    /// Cuts the bytes of a region that may differ into parts of whole elements.
+    /// Returns the ranges of a region that may differ, cut into parts of whole elements.
     fn unequal(&self, other: &Self, pair: usize, [a, b]: &[&RegionInfo; 2]) -> Vec<UnequalPart> {
         let (length, size) = (a.length, a.element.size());
         let (ours, theirs) = (self.head(), other.head());
@@ -178,7 +178,7 @@ impl Piece {
                 if sum(ours) == sum(theirs) {
                     continue;
                 }
-                // Blocks may begin and end within an element.
+                // A block may begin or end within an element.
                 let from = (number * block).saturating_sub(start) / size * size;
                 let to = ((number + 1) * block - start).next_multiple_of(size);
                 let (from, to) = (from, to.min(length));
@@ -197,7 +197,7 @@ impl Piece {
         cut.map(|bytes| UnequalPart { pair, bytes }).collect()
     }
 
-    /// Reads bytes of a region, and with them the blocks that they lie in, which are checked.
+    /// Reads bytes of a region, together with the whole blocks around them, and verifies these blocks.
     fn part<'m>(
         &self,
         region: &RegionInfo,

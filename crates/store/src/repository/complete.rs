@@ -1,4 +1,5 @@
-//! The last step of a save: the list of a version whose pieces are all there. After a failure, the same save is tried again.
+//! The last step of a save: the manifest of a version whose pieces are all there. After a failure, the caller tries the same save
+//! again.
 
 use super::batch::Batch;
 use super::blobs::has_same_bytes;
@@ -10,7 +11,7 @@ use crate::container::{Kind, encode_rows};
 use crate::{Error, Result};
 
 impl Repository {
-    /// Completes a version whose piece is there. After an error, the same piece may be saved again.
+    /// Completes a version after its piece was written. After an error, the same piece may be saved again.
     pub(super) fn finish(&self, version: u64) -> Result<()> {
         let finished = match self.blobs() {
             Some(blobs) => self.finish_blob(blobs, version),
@@ -24,7 +25,7 @@ impl Repository {
         finished
     }
 
-    /// Returns true if a call that failed left this very piece in the rank's directory. Of blobs, the next put says so.
+    /// Returns true if a failed call left this very piece in the rank's directory. For blobs, the next put finds it.
     pub(super) fn is_saved(&self, owned: &Owned, snapshot: &Snapshot<'_>) -> Result<bool> {
         let there = {
             let state = self.state();
@@ -40,7 +41,7 @@ impl Repository {
         Ok(has_same_bytes(&there, &Identity::of(again.head())))
     }
 
-    /// Writes the manifest of a version if all its pieces are there and no manifest is.
+    /// Writes the manifest of a version if all of its pieces are there and no manifest is.
     pub(super) fn complete(&self, version: u64) -> Result<()> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
         let Some(owned) = self.owned.get(&rank).filter(|_| ranks > 1) else {
@@ -48,17 +49,17 @@ impl Repository {
         };
         let mut state = self.state();
         let (others, before) = match self.blobs() {
-            // A single list has the pieces of all.
+            // A single listing contains the pieces of all ranks.
             Some(blobs) => {
                 state.list(blobs)?;
                 (0..0, 0..0)
             }
             None => (rank + 1..ranks, 0..rank),
         };
-        // The next one first: of many ranks that are still missing, each of the others asks for another.
+        // The search begins with the next rank, so that ranks that wait for many missing ones do not all ask for the same one.
         for other in others.chain(before) {
-            // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and this
-            // version would not be looked for again.
+            // Looks twice: a read of the directory may show neither name of a file that is being renamed, and no later call looks
+            // for this version again.
             let mut there = false;
             for _ in 0..2 {
                 if !there && self.refresh_rank(&mut state, other)? {
@@ -91,7 +92,7 @@ impl Repository {
         self.pack(owned, batch, Some(&rows))
     }
 
-    /// Completes versions whose last rank crashed between its piece and the manifest.
+    /// Completes versions whose last rank crashed after it wrote its piece and before it wrote the manifest.
     pub(super) fn complete_all(&self) -> Result<()> {
         if self.options.ranks == 1 || !self.owned.contains_key(&self.options.rank) {
             return Ok(());
@@ -109,7 +110,7 @@ impl Repository {
         drop(state);
         let mut incomplete = incomplete.into_iter();
         match incomplete.try_for_each(|version| self.complete(version)) {
-            // A list needs no space: the version is completed once there is some.
+            // Opening the history must succeed on a full disk: the version is completed once there is space.
             Err(Error::Full { .. }) => Ok(()),
             completed => completed,
         }

@@ -1,11 +1,11 @@
-//! Damage: bytes that are not as they were written.
+//! Damage: bytes that are not those that were written.
 
 use crate::container::UNREADABLE;
 use std::path::PathBuf;
 
 pub(super) const CHECKSUM: &str = "a block's checksum does not match";
 
-/// Something in a repository that is not what was written.
+/// Bytes in a repository that are not those that were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
@@ -19,18 +19,18 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Returns true if it could only not be read, and may be sound.
+    /// Returns true if the bytes could not be read; they may be sound.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.what == UNREADABLE.what()
     }
 }
 
-/// A stretch of a file that is not whole.
+/// A range of a file that is damaged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DamagedRange {
     pub(super) offset: u64,
-    /// The offset of its record, if that has a sound head.
+    /// Position and version of the damaged record, if its head is sound.
     pub(super) record: Option<(u64, u64)>,
     pub(super) what: &'static str,
 }

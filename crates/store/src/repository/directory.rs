@@ -1,5 +1,5 @@
-//! A directory held open: everything within it is reached through its descriptor, so no process can put another in its
-//! place, and nothing leaves its file system.
+//! A directory that is held open. All accesses go through its descriptor, so no process can put another directory in its place, and
+//! all files stay on its file system.
 
 use super::handle::{Handle, Plain, retried};
 use super::quota::{Purpose, Quota};
@@ -13,29 +13,29 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An open directory of this user's.
+/// An open directory that belongs to this user.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     pub(super) descriptor: Arc<OwnedFd>,
     pub(super) path: PathBuf,
-    /// The directory in which it has its name, if it was reached through one.
+    /// The parent directory and the name in it, if this directory was opened through its parent.
     pub(super) within: Option<(Arc<Directory>, String)>,
     owner: u32,
     pub(super) faults: Injected,
     pub(super) quota: Option<Arc<Quota>>,
 }
 
-/// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
-/// stay there as they were before (open(2) on `O_DIRECT`), so that decides how it is written.
+/// The time when others read a file that is being written. Readers use the page cache, which may keep outdated pages of a file that
+/// is written past it (open(2) on `O_DIRECT`). So this decides how the file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// Once it has its last name: it is written past the page cache.
+    /// After the file got its final name: it is written past the page cache.
     Later,
-    /// At any time: it is written through the page cache.
+    /// At any time: the file is written through the page cache.
     Meanwhile,
 }
 
-/// Identifies the state of a file, to see whether it changed.
+/// The state of a file, which shows whether the file changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     inode: u64,
@@ -44,7 +44,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// Returns true if this is the same file as `before`, and not shorter.
+    /// Returns true if this is the same file as `before` and at least as long.
     pub(crate) fn is_grown(&self, before: &Self) -> bool {
         self.inode == before.inode && self.size >= before.size
     }
@@ -55,7 +55,7 @@ pub(super) const FOLDER: OFlags = OFlags::DIRECTORY
     .union(OFlags::CLOEXEC);
 
 impl Directory {
-    /// Opens `path`, after making it (its parent must exist) if `create`. For writing, it must belong to this user.
+    /// Opens `path`. If `create` is true, makes the directory first (its parent must exist), and refuses one of another user.
     pub(crate) fn open(path: &Path, create: bool, faults: Injected) -> Result<Self> {
         let failed = |source| Error::Open {
             directory: path.to_path_buf(),
@@ -91,7 +91,7 @@ impl Directory {
         })
     }
 
-    /// Opens the directory `name` in this one, after making it if `create`.
+    /// Opens the subdirectory `name`. Makes it first if `create` is true.
     pub(crate) fn sub(&self, name: &str, create: bool) -> Result<Self> {
         if create {
             let there = fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -146,20 +146,20 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the file system and the number there, if they can be had.
+    /// Returns the device and the inode number, if they can be determined.
     pub(crate) fn identity(&self) -> Option<(u64, u64)> {
         let stat = fs::fstat(&*self.descriptor).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
-    /// The names in it, sorted.
+    /// Returns the names in the directory, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         self.still_there()?;
         let mut read = || -> rustix::io::Result<Vec<String>> {
             self.faults.look()?;
             let mut names = Vec::new();
             for entry in Dir::read_from(&*self.descriptor)? {
-                // A name that is not UTF-8 is none of ours.
+                // Tierflow writes no name that is not UTF-8.
                 if let Ok(name) = entry?.file_name().to_str()
                     && self.faults.shows(name)
                 {
@@ -173,7 +173,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Makes the file `name`, which must not be there, to be written.
+    /// Makes the file `name` for writing. Fails if it exists.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -200,7 +200,7 @@ impl Directory {
         };
         let file = match open(flags | way).map(File::new) {
             Ok(file) if way.is_empty() || file.can_write() => file,
-            // Made, and then found unfit.
+            // The file was made, and then direct I/O failed.
             Ok(_) => open(reopen)
                 .map(File::new)
                 .map_err(|e| self.failed("opening", name, e))?,
@@ -216,14 +216,14 @@ impl Directory {
             let _already_failed = self.remove(name);
         })?;
         if self.quota.is_some() {
-            // The file counts as what was claimed, also where the file system sets nothing aside.
+            // The file counts with the claimed size even if the file system reserves nothing.
             let _counts_as_less = fs::ftruncate(file.descriptor(), reserve);
         }
         Ok(file)
     }
 
-    /// Sets space aside for the first so many bytes of a file: in one piece where that can be had, and not at all where there
-    /// is no room.
+    /// Reserves space for the first `bytes` bytes of a file, contiguous if possible. Fails if there is no room; succeeds without a
+    /// reservation if the file system has none.
     pub(crate) fn reserve(&self, file: &File, bytes: u64) -> Result<()> {
         let whole = fs::FallocateFlags::empty();
         let reserved = match bytes {
@@ -244,7 +244,7 @@ impl Directory {
         }
     }
 
-    /// Opens the file `name`, which a process left that is no more, to go on with it.
+    /// Opens the file `name`, which an ended process left open, to append to it.
     pub(crate) fn go_on(&self, name: &str) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = fs::openat(&*self.descriptor, name, flags, Mode::empty())
@@ -253,7 +253,7 @@ impl Directory {
         Ok(File::new(file).with(self.faults.clone()))
     }
 
-    /// Makes an empty file, durably, whose name alone counts.
+    /// Makes an empty file durably; only its name counts.
     pub(crate) fn mark(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let make = || fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR);
@@ -264,8 +264,8 @@ impl Directory {
         self.sync()
     }
 
-    /// Opens the file `name` to write over it; `None` if a process reads it, or it is none of ours, or the file system
-    /// cannot tell.
+    /// Opens the file `name` to write over it. Returns `None` if a process reads the file, if it is not a plain file of this user,
+    /// or if the file system cannot lock it.
     pub(crate) fn write_over(&self, name: &str) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECT;
         let file = fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
@@ -274,16 +274,16 @@ impl Directory {
         Some(File::new(file).with(self.faults.clone()))
     }
 
-    /// Lets others read what [`write_over`](Self::write_over) opened. Closing it may not be enough: see [`Lock`].
+    /// Lets others read a file that [`write_over`](Self::write_over) opened. Closing the file may not be enough: see [`Lock`].
     pub(crate) fn unlock(&self, name: &str, file: &File) -> Result<()> {
         match fs::flock(file.descriptor(), FlockOperation::Unlock) {
-            // Without locks there was none.
+            // A file system without locks never took one.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
             Err(source) => Err(self.failed("unlocking", name, source)),
         }
     }
 
-    /// Makes what was written to `file` last, and checks that it still has a name.
+    /// Makes the written bytes durable, and checks that the file still has a name.
     pub(crate) fn sync_file(&self, name: &str, file: &File) -> Result<()> {
         let descriptor = file.descriptor();
         let synced = self.faults.sync().and_then(|()| fs::fdatasync(descriptor));
@@ -297,7 +297,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Cuts `file` off.
+    /// Sets the length of `file`.
     pub(crate) fn truncate(&self, name: &str, file: &File, size: u64) -> Result<()> {
         let cut = || fs::ftruncate(file.descriptor(), size);
         let cut = self.faults.remove().and_then(|()| cut());
@@ -319,7 +319,7 @@ impl Directory {
         }
     }
 
-    /// Makes the names last.
+    /// Makes the names in the directory durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = self
             .faults
@@ -328,7 +328,7 @@ impl Directory {
         synced.map_err(|source| self.failed("synchronising", "", source))
     }
 
-    /// The stamp of the file `name`; `None` where there is none.
+    /// Returns the stamp of the file `name`; `None` if it does not exist.
     pub(crate) fn stamp(&self, name: &str) -> Result<Option<FileStamp>> {
         let mut look = || {
             self.faults.look()?;
@@ -341,7 +341,7 @@ impl Directory {
         }
     }
 
-    /// Opens the file `name` to read it; `None` where there is none.
+    /// Opens the file `name` for reading; `None` if it does not exist.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Handle>> {
         let mut open = || {
             self.faults.look()?;
@@ -350,7 +350,7 @@ impl Directory {
         match retried(&mut open) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
-                // The file stays as it is while it is read. Without locks, no file is written over.
+                // The lock keeps others from writing over the file while it is read. Without locks, no file is written over.
                 let locked = fs::flock(&plain, FlockOperation::NonBlockingLockShared);
                 let gone = || Ok(self.stamp(name)?.is_none_or(|now| now.inode != stat.st_ino));
                 if locked == Err(Errno::WOULDBLOCK) || gone()? {
@@ -364,10 +364,10 @@ impl Directory {
         }
     }
 
-    /// Opens a file by whichever of its two names it has; `None` where it has neither.
+    /// Opens a file by its published or its unpublished name; `None` if it has neither.
     pub(crate) fn read_by_either_name(&self, name: Name) -> Result<Option<Handle>> {
         let published = name.published();
-        // The writer may rename the file between the first two looks, and never back.
+        // The writer may rename the file between the first two attempts, but never back.
         for text in [&published, &name.unpublished(), &published] {
             if let Some(handle) = self.read(text)? {
                 return Ok(Some(handle));
@@ -376,7 +376,8 @@ impl Directory {
         Ok(None)
     }
 
-    /// Opens the file `name` for direct I/O, if it is still the one that was opened before and that can be had.
+    /// Opens the file `name` for direct I/O. Returns `None` if the name has another file than before, or direct I/O is not
+    /// supported.
     pub(crate) fn read_directly(&self, name: &str, inode: u64) -> Option<File> {
         let file = self.open_to_read(name, OFlags::DIRECT).ok()?;
         let same = self
@@ -386,12 +387,12 @@ impl Directory {
     }
 
     fn open_to_read(&self, name: &str, extra: OFlags) -> rustix::io::Result<OwnedFd> {
-        // A pipe of that name would be waited for without the flag.
+        // Without `NONBLOCK`, the open would wait if a pipe had that name.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         fs::openat(&*self.descriptor, name, flags | extra, Mode::empty())
     }
 
-    /// A file is taken for one of ours if it is a plain one of the directory's owner.
+    /// Checks that a file is a plain one and belongs to the owner of the directory.
     pub(super) fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
         let stat = fs::fstat(file).map_err(|e| self.failed("looking at", name, e))?;
         self.check_stat(name, &stat)?;
@@ -453,7 +454,7 @@ impl Directory {
     }
 }
 
-/// Says that a file is there already, as making it would.
+/// Returns the error `EXIST` if the file is there, as an attempt to make it would.
 fn missing(there: rustix::io::Result<Stat>) -> rustix::io::Result<()> {
     match there {
         Ok(_) => Err(Errno::EXIST),
@@ -469,7 +470,7 @@ fn stamp(stat: &Stat) -> FileStamp {
     }
 }
 
-/// Makes the name of a new directory last.
+/// Makes the name of a new directory durable.
 fn sync_parent(path: &Path) -> rustix::io::Result<()> {
     let parent = path
         .parent()

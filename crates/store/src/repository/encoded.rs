@@ -1,4 +1,4 @@
-//! A record as it is written to places that are no repository: an object, a stream.
+//! A record as bytes for places outside a directory: an object, a stream.
 
 use super::piece::Piece;
 use super::snapshot::{Layout, Snapshot, encoded};
@@ -17,27 +17,27 @@ pub(crate) struct RecordLabel {
     pub(crate) ranks: u32,
 }
 
-/// A whole record: its head, with the checksums of what follows, and its payload, fetched as it is written.
+/// A whole record: its head, with the checksums of the payload, and the payload, which is fetched while it is written.
 #[derive(Debug)]
 pub struct RecordBytes<'a> {
     layout: Layout<'a>,
     head: Vec<u8>,
 }
 
-/// Bytes of payload that are looked at together, a multiple of a block.
+/// Bytes of payload that are fetched at a time for the checksums, a multiple of a block.
 const STEP: usize = 4 << 20;
 
 impl<'a> RecordBytes<'a> {
-    /// Lays a snapshot out. Its bytes are fetched once for their checksums, and once more by [`fill`](Self::fill): they must
+    /// Lays out a snapshot. The snapshot's bytes are fetched twice: once here for their checksums, and once by [`fill`](Self::fill). Both must
     /// be the same.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for names and shapes that cannot be, and what pulling fails with.
+    /// [`Error::Argument`](crate::Error::Argument) for invalid names and shapes, and the errors of fetching the bytes.
     pub(crate) fn new(snapshot: &Snapshot<'a>, label: RecordLabel) -> Result<Self> {
         Self::of(Layout::new(snapshot, label, false)?)
     }
 
-    /// Computes the checksums of what is laid out.
+    /// Computes the checksums of a layout's payload.
     pub(super) fn of(mut layout: Layout<'a>) -> Result<Self> {
         let (length, block) = (layout.head.payload_length, layout.head.block_bytes as usize);
         let mut memory = vec![0; length.min(STEP as u64) as usize];
@@ -50,7 +50,7 @@ impl<'a> RecordBytes<'a> {
         Ok(Self { layout, head })
     }
 
-    /// The copy of a piece, with its identity and checksums. One of format 1 gets this `sequence`.
+    /// Returns a copy of a piece, with its identity and checksums. A copy of a format 1 piece gets this `sequence`.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if its head contradicts itself.
@@ -66,7 +66,7 @@ impl<'a> RecordBytes<'a> {
         &self.layout.head
     }
 
-    /// The head's bytes, with which the record starts.
+    /// Returns the bytes of the head, with which the record starts.
     #[must_use]
     pub fn head_bytes(&self) -> &[u8] {
         &self.head
@@ -75,7 +75,7 @@ impl<'a> RecordBytes<'a> {
     /// Fills `bytes` with the payload from `offset`, a multiple of 1 MiB.
     ///
     /// # Errors
-    /// The errors of pulling or reading.
+    /// The errors of fetching or reading the bytes.
     pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.layout.fill(offset, bytes)
     }

@@ -1,4 +1,4 @@
-//! An open file of a repository, to be read: heads through the page cache, large payloads past it.
+//! An open file of a repository for reading: heads through the page cache, large payloads past it.
 
 use super::aligned::Aligned;
 use super::directory::Directory;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Any range of a file, through the page cache.
+/// A file that is read through the page cache, at any offset and length.
 #[derive(Debug)]
 pub(crate) struct Plain {
     file: OwnedFd,
@@ -61,16 +61,17 @@ impl Source for Plain {
         match fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(at) => Ok(Some(at - at % BLOCK as u64)),
             Err(Errno::NXIO) => Ok(None),
-            // The file system cannot tell.
+            // The file system cannot find holes.
             Err(_) => Ok(Some(offset)),
         }
     }
 }
 
-/// Pauses before what failed is tried again.
+/// Pauses before each new attempt after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
-/// Tries again what storage failed to do: a path to it may have been lost for a moment.
+/// Calls `attempt` up to three times while it fails with a passing error: the connection to the storage may have been lost for a
+/// moment.
 pub(super) fn retried<T>(attempt: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
     for pause in PAUSES {
         match attempt() {
@@ -81,10 +82,10 @@ pub(super) fn retried<T>(attempt: &mut dyn FnMut() -> io::Result<T>) -> io::Resu
     attempt()
 }
 
-/// Reads of so many bytes and more go past the page cache.
+/// Least length in bytes of reads that go past the page cache.
 const DIRECT_BYTES: usize = 256 << 10;
 
-/// A file by both ways.
+/// A file that can be read both through the page cache and past it.
 #[derive(Debug)]
 pub(crate) struct Handle {
     directory: Directory,
@@ -111,7 +112,7 @@ impl Handle {
         &self.path
     }
 
-    /// Reads a range, past the page cache if it is long and that is possible. `memory` is used and may grow.
+    /// Reads a range, past the page cache if it is long and direct I/O works. Reads into `memory`, which may grow.
     pub(crate) fn read<'a>(
         &self,
         offset: u64,
@@ -147,7 +148,7 @@ impl Handle {
     fn direct(&self) -> Option<&File> {
         let open = || {
             let file = self.directory.read_directly(&self.name, self.inode)?;
-            // Some file systems take the flag for direct I/O and refuse the I/O.
+            // Some file systems accept the flag for direct I/O and refuse the I/O.
             let mut memory = Aligned::default();
             let works = file.read_at(0, memory.get_mut(BLOCK)).is_ok();
             Some(file).filter(|_| works)

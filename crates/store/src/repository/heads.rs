@@ -1,33 +1,33 @@
-//! Conclusions from the heads of pieces, wherever the pieces lie.
+//! Conclusions from the heads of pieces, for every place in which pieces lie.
 
 use super::{PieceInfo, VersionInfo, decoded};
 use crate::container::ManifestRow;
 
-/// A piece that lies somewhere, as far as its head tells.
+/// A piece, as described by its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceEntry {
     /// The number, size and identity of the piece.
     pub(crate) info: PieceInfo,
-    /// The length of its record, in bytes.
+    /// Length of the piece's record in bytes.
     pub(crate) record_length: u64,
 }
 
-/// The heads that lie in one place, and which versions they make.
+/// The heads that lie in one place, and the versions that they form.
 ///
-/// A version is whole if the pieces of all its ranks are there, from one run; if, of more than one, some rank has seen them
-/// all, and wrote a manifest of exactly these; and if the version that it is a difference against is whole, and none that a
-/// later run wrote in its place.
+/// A version is whole under three conditions. The pieces of all its ranks are there, from one run. If it has more than one rank,
+/// some rank has seen all of its pieces and wrote a manifest of exactly these. If it is a difference, its base is whole, and no
+/// later run wrote another version under the base's number.
 pub(crate) trait Heads {
-    /// A rank's piece of a version.
+    /// Returns a rank's piece of a version.
     fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry>;
 
-    /// Returns true if a manifest of exactly these pieces is there, whichever rank wrote it.
+    /// Returns true if some rank's manifest lists exactly these pieces.
     fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool;
 
-    /// The versions of which rank 0's piece is there, in ascending order, below `before` if that is given.
+    /// Returns the versions of which rank 0's piece is there, in ascending order; only those below `before` if it is given.
     fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_>;
 
-    /// The pieces of a version, if all its ranks have theirs, from the same run.
+    /// Returns the pieces of a version, in the order of the ranks, if each rank has one and all come from the same run.
     fn all_pieces(&self, version: u64) -> Option<Vec<PieceEntry>> {
         let first = self.listed(version, 0)?.info;
         let of = |info: &PieceInfo| (info.ranks, info.identity.run);
@@ -36,7 +36,7 @@ pub(crate) trait Heads {
         pieces.map(|piece| piece.filter(same)).collect()
     }
 
-    /// The rows of the manifest of a version whose pieces are all there.
+    /// Returns the rows of a version's manifest if all of its pieces are there.
     fn rows(&self, version: u64) -> Option<Vec<ManifestRow>> {
         let pieces = self.all_pieces(version)?;
         let row = |(rank, piece): (u64, &PieceEntry)| ManifestRow {
@@ -48,8 +48,8 @@ pub(crate) trait Heads {
         Some((0..).zip(&pieces).map(row).collect())
     }
 
-    /// A version of which all pieces are there and, of more than one, some rank has seen them all. What it builds upon
-    /// need not be.
+    /// Returns a version if all of its pieces are there and, if there is more than one, some rank has seen them all. The base may
+    /// be missing.
     fn has_all(&self, version: u64) -> Option<VersionInfo> {
         let pieces = self.all_pieces(version)?;
         if pieces.len() > 1 && !self.has_manifest(version, &self.rows(version)?) {
@@ -68,7 +68,7 @@ pub(crate) trait Heads {
         })
     }
 
-    /// Returns true if a version and all that it is a difference against are there.
+    /// Returns true if a version and all versions below it in its chain of bases are there.
     fn is_whole(&self, version: u64) -> bool {
         let mut next = Some(version);
         while let Some(version) = next {
@@ -81,19 +81,19 @@ pub(crate) trait Heads {
             {
                 return false;
             }
-            // Bases are older than what they are the bases of, so this ends.
+            // A base is older than the versions that build upon it, so the loop ends.
             next = info.base;
         }
         true
     }
 
-    /// The newest whole version below `before`.
+    /// Returns the newest whole version below `before`.
     fn older(&self, before: Option<u64>) -> Option<u64> {
         let mut versions = self.candidates(before).rev();
         versions.find(|version| self.is_whole(*version))
     }
 
-    /// The whole versions, oldest first.
+    /// Returns the whole versions, oldest first.
     fn whole(&self) -> Vec<VersionInfo> {
         let mut whole: Vec<VersionInfo> = Vec::new();
         for info in self.candidates(None).filter_map(|v| self.has_all(v)) {
@@ -107,7 +107,7 @@ pub(crate) trait Heads {
     }
 }
 
-/// Returns true if the pieces of a version can have been made against those that lie under the number of their base.
+/// Returns true if the pieces of a version can be differences against the pieces that now have the number of its base.
 fn may_build_on<H: Heads + ?Sized>(heads: &H, info: &VersionInfo, base: u64) -> bool {
     (0..info.ranks).all(|rank| {
         let identity = |version| Some(heads.listed(version, rank)?.info.identity);

@@ -1,4 +1,4 @@
-//! Identities: they tell two copies of one number apart, and say which copy is newer.
+//! Identities of pieces: they distinguish two copies of one number, and tell which one is newer.
 
 use crate::container::Head;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,20 +10,20 @@ use tierflow_sync::{Mutex, MutexGuard};
 pub struct Identity {
     /// The writer's count of the runs that wrote as this rank; 0 in files of format 1.
     pub epoch: u32,
-    /// Counts what the rank wrote in the epoch.
+    /// Number of the record among all that the rank wrote in this epoch.
     pub sequence: u64,
-    /// The application's number of its run.
+    /// Number that the application gave to its run.
     pub run: u64,
-    /// When it was written, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
+    /// Time of the write, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
     pub created: u64,
     /// A checksum over the regions and the checksums of their blocks.
     pub content: u64,
-    /// The version that it is a difference against.
+    /// The version that the piece is a difference against.
     pub base: Option<u64>,
 }
 
 impl Identity {
-    /// Of the piece whose head this is.
+    /// Returns the identity of the piece with this head.
     #[must_use]
     pub fn of(head: &Head) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Identity {
         }
     }
 
-    /// Returns true if both are copies of one piece. Copies of format 1 were given sequences of their own.
+    /// Returns true if both are copies of one piece. Copies of a format 1 piece may differ in their sequences.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let sequence = match (self.epoch, other.epoch) {
@@ -46,15 +46,16 @@ impl Identity {
         *self == Self { sequence, ..*other }
     }
 
-    /// Returns true if it was written after `other` of the same number and rank, by the epochs and sequences of the writers.
+    /// Returns true if this piece was written after `other`, a piece of the same number and rank, by the epochs and sequences of
+    /// the writers.
     #[must_use]
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.order() > other.order()
     }
 
-    /// Returns true if this piece can have been made against `base`, a piece of the same rank: one that a later run wrote took the place
-    /// of the base. Within a run, bases may be written after the pieces that build upon them. Format 1 has no epochs, so its
-    /// pieces build upon pieces of format 1 only.
+    /// Returns true if this piece can be a difference against `base`, a piece of the same rank. A base of a later epoch was written
+    /// by a later run in place of the real base. Within a run, a base may be written after the pieces that build upon it. Format 1
+    /// has no epochs, so its pieces build upon pieces of format 1 only.
     #[must_use]
     pub fn may_build_on(&self, base: &Self) -> bool {
         match self.epoch {
@@ -69,11 +70,12 @@ impl Identity {
     }
 }
 
-/// Of the versions that lie `here` alone, those behind one that lies `there`, is not here, and was written by a later run: that run
-/// went on from an older version, so what follows here is of a history that was given up. To be asked where the last run was
+/// Returns the versions that lie only `here` and follow a version that lies only `there` and has a later epoch. The later run
+/// continued from an older version, so these versions belong to a history that was given up. Callers ask this if the last run wrote
 /// elsewhere.
 ///
-/// Only what a run left of which other versions got there: one that writes here alone reports as durable what lies here.
+/// Considers only runs with other versions that lie in both places. A run that writes only here reports its versions as durable
+/// once they lie here.
 #[must_use]
 pub fn left_behind(
     here: &BTreeMap<u64, Identity>,
@@ -99,17 +101,18 @@ pub fn left_behind(
     behind
 }
 
-/// The mark of a run in each directory that it writes to: it stays when all versions are removed. If two directories have
-/// the mark of the same run, and it is the last one in the second, no other run continued from the second since.
+/// The mark that a run leaves in each directory that it writes to. The mark stays when all versions are removed. If two directories
+/// have the mark of one run, and it is the last mark in the second directory, no other run has continued from the second directory
+/// since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark {
-    /// The run's epoch; 0 where none left a mark.
+    /// The run's epoch; 0 if no run left a mark.
     pub epoch: u32,
-    /// A random number that distinguishes it from an independent run of the same epoch; 0 if it is not known.
+    /// A random number that distinguishes the run from an independent run of the same epoch; 0 if unknown.
     pub run: u64,
 }
 
-/// No more marks of runs are kept.
+/// The most marks that a directory keeps.
 pub(super) const MARKS: usize = 16;
 
 /// The marks of the last runs that wrote in a directory.
@@ -117,8 +120,8 @@ pub(super) const MARKS: usize = 16;
 pub struct Marks(pub(super) BTreeSet<Mark>);
 
 impl Marks {
-    /// Returns true if a run of this epoch wrote here that did not write `there`. Of the oldest of very many runs that is not known any
-    /// more, and not said.
+    /// Returns true if a run of this epoch wrote here and did not write `there`. Returns false for an epoch older than all marks of
+    /// `there` if `there` is full, as older marks were dropped.
     fn has_stranger(&self, epoch: u32, there: &Self) -> bool {
         let oldest = there.0.first().filter(|_| there.0.len() >= MARKS);
         let is_known = oldest.is_none_or(|oldest| oldest.epoch <= epoch);
@@ -126,8 +129,8 @@ impl Marks {
         is_known && of_epoch.any(|mark| !there.0.contains(mark))
     }
 
-    /// Returns true if neither the run that wrote a piece here, of the epoch `here`, wrote there, nor the other way round: then neither knew
-    /// of the other, and their epochs do not say which came first.
+    /// Returns true if the run that wrote a piece of epoch `here` did not write there, and the run that wrote the piece there did
+    /// not write here. Then neither run knew of the other, and their epochs do not tell which came first.
     #[must_use]
     pub fn are_strangers(&self, here: u32, there: (u32, &Self)) -> bool {
         let (epoch, marks) = there;
@@ -135,25 +138,25 @@ impl Marks {
     }
 }
 
-/// The order in which one run of a rank writes, wherever it does: its epoch, higher than that of any run before that it
-/// knows of, and the sequence within. Directories that a run writes side by side share one.
+/// The numbers of the records of one run of a rank, in all of its directories: an epoch, and a sequence within the epoch. The epoch
+/// is higher than that of each known earlier run. Directories that a run writes at the same time share one order.
 #[derive(Debug, Clone, Default)]
 pub struct Order(Arc<Mutex<Counters>>);
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// The highest epoch and sequence seen.
+    /// The highest epoch and the highest sequence that are known.
     epoch: u32,
     sequence: u64,
-    /// The epoch of this run, once it has written.
+    /// The epoch of this run, once it was needed.
     own: Option<u32>,
     run: u64,
 }
 
-/// A number that no other run has.
+/// Returns a number that no other run has.
 pub(super) fn random() -> u64 {
     use std::hash::BuildHasher;
-    // The hasher's keys are random, and others each time.
+    // The hasher has new random keys each time.
     std::hash::RandomState::new().hash_one(std::process::id()) | 1
 }
 
@@ -162,22 +165,22 @@ impl Order {
         self.0.lock()
     }
 
-    /// Another run got so far: what is written from now on is newer.
+    /// Takes note of a record of another run, so that all later records of this run are newer.
     pub fn see(&self, epoch: u32, sequence: u64) {
         let mut counters = self.counters();
         counters.epoch = counters.epoch.max(epoch);
         counters.sequence = counters.sequence.max(sequence);
     }
 
-    /// A piece of an earlier run was brought back before this one wrote anything: what is written from now on is newer, though
-    /// both, neither of which knew of the other, may have got the same epoch.
+    /// Takes note of a piece of an earlier run that was copied here before this run wrote anything. All later records of this run
+    /// are newer, even if both runs, without knowing of each other, got the same epoch.
     pub(super) fn follow(&self, epoch: u32, sequence: u64) {
         self.see(epoch, sequence);
         let mut counters = self.counters();
         counters.own = counters.own.filter(|own| *own > epoch);
     }
 
-    /// The epoch of what is written now.
+    /// Returns the epoch of the next record.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         let mut counters = self.counters();
@@ -199,7 +202,7 @@ impl Order {
         Mark { epoch, run }
     }
 
-    /// Epoch and sequence of the next record.
+    /// Returns epoch and sequence of the next record.
     #[must_use]
     pub fn next(&self) -> (u32, u64) {
         let epoch = self.epoch();
@@ -261,10 +264,10 @@ mod tests {
             marks(&[(1, 1), (2, 3), (3, 9)]),
         );
         assert!(here.are_strangers(2, (2, &there)));
-        // The one knew the other, or the last one knew both.
+        // The first run knew of the second, or the last run knew of both.
         assert!(!here.are_strangers(2, (1, &there)));
         assert!(!here.are_strangers(3, (2, &there)));
-        // Of runs as old as those whose marks are gone, nothing is said.
+        // Nothing can be said about runs that are as old as the dropped marks.
         let many: Vec<_> = (5..5 + MARKS as u32).map(|epoch| (epoch, 7)).collect();
         assert!(!marks(&[(2, 2)]).are_strangers(2, (5, &marks(&many))));
         assert!(marks(&[(6, 2)]).are_strangers(6, (6, &marks(&many))));

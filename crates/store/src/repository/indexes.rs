@@ -1,25 +1,25 @@
-//! Indexes: objects with the heads of up to [`MOST_ROWS`] others, so that a history is opened with one request for thousands of
-//! versions. They are a cache: a row is valid if the store lists its object with the size and tag of the row, and the process
-//! that writes as a rank writes missing rows anew. `rows` has the bytes of a row.
+//! Indexes: blobs that contain the heads of up to [`MOST_ROWS`] other blobs, so that a history opens with one request for thousands
+//! of versions. Indexes are a cache. A row is valid if the listing shows its blob with the size and tag of the row; the process
+//! that writes as a rank writes missing rows again. `rows` defines the bytes of a row.
 
-/// Rows are written for objects without one when there are so many of these.
+/// Blobs without a row after which their rows are written.
 pub(crate) const BATCH: usize = 1024;
-/// Rows of the largest index.
+/// The most rows of an index.
 pub(crate) const MOST_ROWS: usize = 16 * BATCH;
-/// So many indexes that are less than half full are joined.
+/// The number of indexes less than half full from which on they are joined.
 const SMALL_ONES: usize = 16;
 
-/// An index that lies in the store.
+/// An index in the store.
 #[derive(Debug)]
 struct Index {
     path: String,
     rank: u32,
     rows: usize,
-    /// Rows that are valid, and not in a newer index.
+    /// Rows that are valid and that no newer index contains.
     live: usize,
 }
 
-/// The indexes in the store, each numbered from 1 in the order in which it was entered.
+/// The indexes in the store, numbered from 1 in the order in which they were entered.
 #[derive(Debug, Default)]
 pub(crate) struct Indexes(Vec<Option<Index>>);
 
@@ -59,7 +59,8 @@ impl Indexes {
         }
     }
 
-    /// The indexes of a rank to be compacted: those of which less than half is live, and small ones if there are many.
+    /// Returns the indexes of a rank that should be compacted: those with less than half of their rows live, and all small ones if
+    /// there are many.
     pub(crate) fn to_compact(&self, rank: u32) -> Vec<u32> {
         let own = (1..).zip(&self.0).filter_map(|(number, index)| {
             let index = index.as_ref().filter(|index| index.rank == rank)?;
@@ -75,13 +76,13 @@ impl Indexes {
         chosen.map(|(number, _)| number).collect()
     }
 
-    /// Forgets an index, and returns its path, to be removed from the store.
+    /// Removes the entry of an index. Returns its path, for the removal from the store.
     pub(crate) fn remove(&mut self, number: u32) -> Option<String> {
         let at = usize::try_from(number.checked_sub(1)?).ok()?;
         Some(self.0.get_mut(at)?.take()?.path)
     }
 
-    /// Forgets the indexes that are not in the store any more.
+    /// Removes the entries of indexes that are no longer in the store.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         for index in &mut self.0 {
             if index.as_ref().is_some_and(|index| !is_there(&index.path)) {

@@ -1,4 +1,4 @@
-//! The catalogs of blobs: which blobs there are, by lists that may lag, and what their heads say.
+//! The catalogs of blobs, made from listings, which may lag, and from the heads of the blobs.
 
 use super::blob_names::{BlobName, Parsed};
 use super::catalog::Catalog;
@@ -13,26 +13,26 @@ use crate::container::{Kind, rows};
 use crate::{BlobStamp, Blobs, Error, Result};
 use std::collections::BTreeSet;
 
-/// Blobs whose heads are read at a time.
+/// Blobs whose heads are read at the same time.
 const AT_A_TIME: usize = 16;
-/// Indexes read at a time: each has 2 MiB at most.
+/// Indexes that are read at the same time, each of at most 2 MiB.
 const INDEXES_AT_A_TIME: usize = 4;
 
-/// Bytes that are read first of a blob: most heads, small pieces, and the manifests of most groups are shorter.
+/// Bytes of a blob that are read first. Most heads, small pieces, and the manifests of most groups are shorter.
 pub(super) const AHEAD: u64 = 16 << 10;
 
-/// The name of an index's region.
+/// The name of the only region of an index.
 pub(super) const ROWS: &str = "heads";
 
-/// The state of a blob, beside its record.
+/// The state of a blob, without its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlobEntry {
     size: u64,
     tag: u64,
     is_exact: bool,
-    /// True if the stamp is that of a list, and not the answer to a write.
+    /// True if the stamp comes from a listing, not from the answer to a write.
     is_listed: bool,
-    /// The number of the index that has a row of it; 0 for none.
+    /// Number of the index that has the row of the blob; 0 for none.
     index: u32,
 }
 
@@ -67,25 +67,25 @@ impl BlobEntry {
     }
 }
 
-/// The content of a blob, as far as its head says it.
+/// The content of a blob as its head describes it, or the offset and the fault of the damage.
 type Content = std::result::Result<Record, (u64, &'static str)>;
 
-/// A blob as it was listed.
+/// The name of a blob, and its stamp in a listing.
 type Listed = (BlobName, BlobStamp);
 
-/// The list of blobs of all ranks.
+/// The state that concerns the blobs of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// True if the blobs were ever listed.
+    /// True if the blobs were listed at least once.
     pub(super) is_listed: bool,
     indexes: Indexes,
-    /// Blobs that have no row in an index yet.
+    /// Blobs that no index has a row of.
     without_row: Vec<BlobName>,
-    /// The number of such blobs from which on rows are written.
+    /// Length of `without_row` from which on rows are written.
     batch: usize,
 }
 
-/// Rows for new indexes, and the indexes that these replace.
+/// Rows for new indexes, and the numbers of the indexes that they replace.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) parts: Vec<IndexPart>,
@@ -100,7 +100,7 @@ pub(super) struct IndexPart {
 }
 
 impl State {
-    /// Lists the blobs, and reads indexes and heads of those that are new or changed.
+    /// Lists the blobs, then reads indexes, and the heads of new or changed blobs.
     pub(super) fn list(&mut self, blobs: &dyn Blobs) -> Result<()> {
         let (mut there, mut indexes, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         blobs.list(&mut |text, stamp| match Parsed::of(text) {
@@ -131,13 +131,13 @@ impl State {
             changed.insert(name.rank);
             match content {
                 Some(content) => self.enter(blobs, name, content, stamp, true),
-                // The blob was removed after it was listed.
+                // The blob was removed after the listing.
                 None => self.forget(name),
             }
         }
         for (rank, truncation) in notes {
             let catalog = self.catalog_of(blobs, rank);
-            // No other run gets its epoch.
+            // No other run may get the epoch of the note.
             catalog.see(truncation.epoch, 0);
             if catalog.truncations.insert(truncation) {
                 changed.insert(rank);
@@ -150,7 +150,7 @@ impl State {
         Ok(())
     }
 
-    /// The catalog of a rank's blobs.
+    /// Returns the catalog of a rank's blobs.
     pub(super) fn catalog_of(&mut self, blobs: &dyn Blobs, rank: u32) -> &mut Catalog {
         let new = || Catalog::of_blobs(blobs.shown(&rank_name(rank)), rank);
         self.catalogs.entry(rank).or_insert_with(new)
@@ -168,8 +168,8 @@ impl State {
         catalog.files.get_mut(&name.name)?.blob.as_mut()
     }
 
-    /// Lists may lag: what they lack, or have otherwise, of blobs that this process wrote and no list had so far, is asked for
-    /// by name.
+    /// Corrects a listing that may lag. Considers the blobs of this process that no listing has shown yet: if this listing lacks
+    /// one or shows another state, asks for that blob by its name.
     fn correct(&mut self, there: &mut Vec<Listed>, blobs: &dyn Blobs) -> Result<()> {
         let new = self.catalogs.iter().flat_map(|(rank, catalog)| {
             let new = catalog.files.iter();
@@ -200,13 +200,13 @@ impl State {
         Ok(())
     }
 
-    /// Returns true if a listed blob is in its catalog, unchanged; if so, its listed stamp is entered.
+    /// Returns true if the catalog has a listed blob in the same state. If so, enters the listed stamp.
     fn knows(&mut self, (name, listed): &Listed) -> bool {
         let Some(entry) = self.entry(*name) else {
             return false;
         };
-        // A blob that this process wrote is not written by another, as only one writes as a rank; and the answer to a write may
-        // have another kind of tag than the list.
+        // Another process does not write a blob that this process wrote, as only one writes as a rank. The answer to a write may
+        // have another kind of tag than the listing.
         let is_own = !entry.is_listed && (entry.tag == 0 || !listed.is_exact);
         let is_same_tag = entry.tag == listed.tag || is_own;
         let is_same = entry.size == listed.size && is_same_tag;
@@ -216,7 +216,7 @@ impl State {
         is_same
     }
 
-    /// Reads the indexes that are not known. Returns the ranks of which blobs were found in them.
+    /// Reads the indexes that are not known yet. Returns the ranks whose blobs were found in them.
     fn read_indexes(
         &mut self,
         blobs: &dyn Blobs,
@@ -257,7 +257,7 @@ impl State {
         Ok(changed)
     }
 
-    /// Enters a blob that was written, or whose head was read.
+    /// Enters a blob that was written or whose head was read.
     pub(super) fn enter(
         &mut self,
         blobs: &dyn Blobs,
@@ -303,7 +303,7 @@ impl State {
         }
     }
 
-    /// Removes the entry of a blob that was removed.
+    /// Removes the entry of a removed blob.
     pub(super) fn forget(&mut self, name: BlobName) {
         let catalog = self.catalogs.get_mut(&name.rank);
         let old = catalog.and_then(|catalog| catalog.files.remove(&name.name));
@@ -312,7 +312,8 @@ impl State {
         }
     }
 
-    /// The rows of a rank that are to be written into indexes, if there are enough; also those of indexes to be compacted.
+    /// Takes the rows of a rank that belong into new indexes, including those of indexes that should be compacted. Returns `None`
+    /// if there are too few.
     pub(super) fn take_rows(&mut self, rank: u32) -> Option<Rows> {
         let listing = &mut self.listing;
         if listing.without_row.len() < listing.batch.max(BATCH) {
@@ -372,14 +373,14 @@ impl State {
 }
 
 impl Listing {
-    /// Takes back rows that could not be written: they are tried again with [`BATCH`] more.
+    /// Takes back rows that could not be written. The next attempt follows when there are [`BATCH`] more.
     pub(super) fn take_back(&mut self, rows: &Rows) {
         let blobs = rows.parts.iter().flat_map(|part| &part.blobs);
         self.without_row.extend(blobs.map(|(name, _)| *name));
         self.batch = self.without_row.len() + BATCH;
     }
 
-    /// After all rows were written: forgets the replaced indexes, and returns their names, to be removed.
+    /// Removes the entries of replaced indexes after all rows were written. Returns their names, for the removal from the store.
     pub(super) fn take_replaced(&mut self, replaced: &[u32]) -> Vec<String> {
         self.batch = BATCH;
         replaced
@@ -389,7 +390,7 @@ impl Listing {
     }
 }
 
-/// Reads the head of a blob; `None` if it is not there any more.
+/// Reads the head of a blob; `None` if the blob was removed.
 pub(super) fn head(blobs: &dyn Blobs, (name, stamp): Listed) -> Result<Option<Content>> {
     match record(blobs, name, stamp.size) {
         Ok(record) => Ok(record.map(Ok)),
@@ -429,7 +430,7 @@ fn record(
     Ok(Some(record))
 }
 
-/// The rows of an index; none of one that is not there any more, or damaged.
+/// Returns the rows of an index; none if the index is damaged or was removed.
 fn index(blobs: &dyn Blobs, rank: u32, path: &str, size: u64) -> Result<Vec<u8>> {
     let Some(source) = blobs.open(path, size, size)? else {
         return Ok(Vec::new());

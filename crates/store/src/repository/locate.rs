@@ -1,4 +1,4 @@
-//! Finding where a piece lies, and opening it there.
+//! Finds the place of a piece, and opens the piece.
 
 use super::blob_names::BlobName;
 use super::directory::Directory;
@@ -10,16 +10,16 @@ use crate::{Error, Result};
 /// The place of a piece.
 pub(super) enum PiecePlace {
     Directory(Directory),
-    /// A blob, by its name and size.
+    /// A blob, with its name, and its size in bytes.
     Blob(String, u64),
 }
 
-/// Finds where a piece lies; once more, with `true`, after looking again.
+/// A function that finds the place of a piece. The second parameter is true for a repeated search, which looks at the place again.
 pub(super) type Find<'a> = dyn Fn(&mut State, bool) -> Result<(PiecePlace, Record)> + 'a;
 
 impl Repository {
-    /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
-    /// records that stay when versions are removed.
+    /// Opens the piece that `find` finds. If the piece is not there any more, searches again: the writer moves the remaining
+    /// records when versions are removed.
     pub(super) fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         match self.look_for_piece(version, find) {
             Err(Error::Damaged {
@@ -29,7 +29,7 @@ impl Repository {
                 older: None,
             }) if self.options.ranks > 1 => {
                 let mut state = self.state();
-                // The pieces of other ranks tell which older version is whole.
+                // The pieces of other ranks are needed to tell which older version is whole.
                 let _as_far_as_it_goes = self.refresh(&mut state);
                 Err(Error::Damaged {
                     path,
@@ -102,7 +102,7 @@ impl Repository {
         }
     }
 
-    /// The place of a piece.
+    /// Returns the place and the record of a piece.
     pub(super) fn found(
         &self,
         state: &State,

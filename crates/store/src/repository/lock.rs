@@ -1,4 +1,4 @@
-//! The lock of a directory's writer, and the check that the directory is still in its place.
+//! The lock of a directory's writer, and the check that the directory is still at its path.
 
 use super::directory::{Directory, FOLDER};
 use crate::{Error, Result};
@@ -6,13 +6,14 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
-/// has the descriptor too until it runs its program, and would hold the lock with it.
+/// A lock that is held until this is dropped. The drop unlocks explicitly: a child process that another thread is just starting
+/// also has the descriptor until it runs its program, and would keep the lock with it.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// The file of that name; `None` where there was no room to make it, and the directory is locked.
+    /// The lock file; `None` if there was no room to make it, and only the directory is locked.
     file: Option<OwnedFd>,
-    /// The directory itself, locked: removing the file then lets no other process in. Not every file system can do that.
+    /// The locked directory itself, so that no other process gets the lock if the file is removed. `None` on file systems that
+    /// cannot lock a directory.
     directory: Option<OwnedFd>,
 }
 
@@ -27,7 +28,7 @@ impl Drop for Lock {
 const LOCK: &str = "lock";
 
 impl Directory {
-    /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
+    /// Takes the lock that keeps other processes from writing here. Dropping the result releases it.
     pub(crate) fn lock(&self) -> Result<Lock> {
         let busy = || Error::Busy {
             directory: self.path.clone(),
@@ -40,7 +41,7 @@ impl Directory {
             opened => opened,
         };
         let (file, full) = match file {
-            // A start needs no space where the directory can be locked.
+            // A start needs no disk space if the directory can be locked.
             Err(source @ (Errno::NOSPC | Errno::DQUOT)) => (None, Some(source)),
             Err(source) => return Err(self.failed_opening(LOCK, source)),
             Ok(file) => (Some(file), None),
@@ -61,7 +62,7 @@ impl Directory {
             match fs::flock(&directory, exclusive) {
                 Ok(()) => lock.directory = Some(directory),
                 Err(Errno::WOULDBLOCK) => return Err(busy()),
-                // The file's lock is all there is here.
+                // Only the file can be locked here.
                 Err(_) => {}
             }
         }
@@ -71,7 +72,8 @@ impl Directory {
         }
     }
 
-    /// Returns true if the lock is held. For an instant, the look itself is a lock: a writer that starts in it is refused.
+    /// Returns true if the lock is held. The check itself holds a lock for an instant: a writer that starts in this instant is
+    /// refused.
     pub(crate) fn has_writer(&self) -> Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let is_locked = |name, flags| {
@@ -90,15 +92,15 @@ impl Directory {
                 Err(source) => Err(self.failed("looking at the lock of", LOCK, source)),
             }
         };
-        // A writer that had no room for the file holds the directory alone; a start that failed may have made the file since.
+        // A writer that had no room for the file locks only the directory. A start that failed may have made the file since.
         Ok(is_locked(LOCK, flags)? || is_locked(".", FOLDER)?)
     }
 
-    /// Checks that what is written here is found by its path, and by this process's lock: neither this directory nor one above
-    /// it was renamed or replaced, and the lock is still the one that was taken.
+    /// Checks that files written here are found by the path and protected by this process's lock: neither this directory nor one
+    /// above it was renamed or replaced, and the lock is the one that was taken.
     ///
     /// # Errors
-    /// [`Error::Vanished`] and [`Error::Refused`].
+    /// [`Error::Vanished`] if a directory was renamed or replaced, [`Error::Refused`] if the lock file was.
     pub(crate) fn check_place(&self, lock: &Lock) -> Result<()> {
         self.in_place()?;
         let Some(file) = lock.file.as_ref().filter(|_| lock.directory.is_none()) else {

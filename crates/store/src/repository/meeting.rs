@@ -1,12 +1,13 @@
-//! Ranks that meet in the directory they share.
+//! Lets ranks meet in the directory that they share.
 //!
-//! Each rank has one file in its own directory, its notice, which it replaces and the others read: a random number that no
-//! other call of any rank has, what the rank gives, and the numbers that it read from the others. Once all notices name the
-//! same numbers, every rank has read what each of the others gives: they are agreed. A rank that finds this out notes it and
-//! goes. A rank that reads later finds either the notices as they were, or the note.
+//! Each rank has one file in its own directory, its notice. The rank replaces the notice, and the others read it. The notice
+//! contains a random number, unique to this call, the bytes that the rank gives, and the numbers that it read from the other ranks.
+//! Once all notices name the same numbers, every rank has read the bytes of every other one: the ranks agree. A rank that finds the
+//! agreement writes it into its notice and returns. A rank that reads later finds either the notices as they were, or this
+//! agreement.
 //!
-//! A notice that names the random number of another rank was written after that one came, so a notice that a killed rank left
-//! makes no rank agree.
+//! A notice that names the random number of another rank was written after that rank came. So a notice that a killed rank left
+//! never leads to an agreement.
 
 use super::identity::random;
 use super::{Repository, rank_name};
@@ -15,10 +16,10 @@ use crate::{Collective, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The file of a rank.
+/// The name of a rank's file.
 const NOTICE: &str = "notice";
 const MAGIC: u64 = u64::from_le_bytes(*b"TFNOTE01");
-/// No notice is longer.
+/// The greatest length of a notice, in bytes.
 const LONGEST: u64 = 1 << 30;
 /// Pauses between looks at the others.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
@@ -26,11 +27,11 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis
 /// The notice of a rank to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Notice {
-    /// The number of the call, not 0.
+    /// The random number of the call, never 0.
     number: u64,
-    /// The numbers that it read, by rank, its own among them; 0 where it read none.
+    /// The numbers that the rank read, in the order of the ranks, its own among them; 0 for a rank that was not read.
     read: Vec<u64>,
-    /// The numbers that it last found all to have agreed on, in this call or one before.
+    /// The numbers of the last agreement that the rank found, in this call or an earlier one.
     agreed: Vec<u64>,
     /// The bytes that the rank gives.
     given: Vec<u8>,
@@ -46,7 +47,7 @@ impl Notice {
         bytes
     }
 
-    /// `None` for what is no notice in a group of so many ranks.
+    /// Decodes a notice of a group of `ranks` ranks; `None` if the bytes are no such notice.
     fn decode(bytes: &[u8], ranks: usize) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         let (words, given) = bytes.split_at_checked(8 * (3 + 2 * ranks))?;
@@ -72,21 +73,21 @@ impl Notice {
     }
 }
 
-/// The part of one rank in a call: without a clock, and without files.
+/// The state of one rank within a call. Uses neither a clock nor files.
 #[derive(Debug)]
 struct Meeting {
     rank: usize,
     own: Notice,
     /// The last notices of the others.
     others: Vec<Option<Notice>>,
-    /// The bytes that each rank gave under each of its numbers.
+    /// The bytes that each rank gave, by rank and number.
     given: BTreeMap<(usize, u64), Vec<u8>>,
-    /// Numbers of ranks that came anew since.
+    /// Ranks with numbers of earlier calls: each of these ranks made a new call since.
     outdated: BTreeSet<(usize, u64)>,
 }
 
 impl Meeting {
-    /// `before`: the notice that this rank left.
+    /// Starts a call. `before` is the notice that this rank left.
     fn new(rank: usize, number: u64, given: &[u8], before: &Notice) -> Self {
         let ranks = before.agreed.len();
         let mut read = vec![0; ranks];
@@ -107,12 +108,12 @@ impl Meeting {
         }
     }
 
-    /// Takes in another rank's notice. Says whether the own one is to be written again.
+    /// Takes in the notice of another rank. Returns true if the own notice must be written again.
     fn hear(&mut self, other: usize, notice: Notice) -> bool {
         let Some(read) = self.own.read.get_mut(other) else {
             return false;
         };
-        // The rank came anew since: the file as it is does not show that again.
+        // The rank made a new call since, so this is an outdated view of its file.
         if self.outdated.contains(&(other, notice.number)) {
             return false;
         }
@@ -127,7 +128,7 @@ impl Meeting {
         is_new
     }
 
-    /// The agreement, as far as it is known here: found by this rank, or by another one that has left since.
+    /// Returns the bytes of the agreement, if this rank finds one, or one of the others found one and left.
     fn agreed(&self) -> Option<Vec<Vec<u8>>> {
         let others = || self.others.iter().flatten();
         let with_own = |agreed: &&Vec<u64>| agreed.get(self.rank) == Some(&self.own.number);
@@ -146,7 +147,7 @@ impl Meeting {
             .collect()
     }
 
-    /// The notice that stays: for the next call, and for ranks that have not found the agreement of this one yet.
+    /// Returns the notice that stays, for the next call, and for ranks that have not found this agreement yet.
     fn end(mut self) -> Notice {
         let others = self.others.iter().flatten();
         let known = others.map(|notice| notice.agreed.clone());
@@ -154,14 +155,14 @@ impl Meeting {
             .into_iter()
             .find(|agreed| agreed.get(self.rank) == Some(&self.own.number));
         if let Some(agreed) = known {
-            // The rank takes part in no other agreement, whomever it heard of since.
+            // The rank takes part in no other agreement, even if it read newer notices since.
             self.own.read = agreed;
         }
         self.own.agreed = self.own.read.clone();
         self.own
     }
 
-    /// The ranks that did not read the own notice yet.
+    /// Returns the ranks that have not read the own notice yet.
     fn absent(&self) -> Vec<u32> {
         let has_read = |other: &Option<Notice>| {
             let read = other.as_ref().and_then(|other| other.read.get(self.rank));
@@ -201,12 +202,12 @@ impl Repository {
     }
 }
 
-/// Over the directory that the ranks share, to which each is open as its own.
+/// Exchanges bytes over the directory that the ranks share. Each rank has opened it as its own rank.
 impl Collective for Repository {
     /// # Errors
-    /// As for all [collectives](Collective::all_gather); [`Error::Argument`] where the directory is open for reading only;
-    /// [`Error::File`] and [`Error::Full`] if the rank's own notice cannot be written; after `patience`, the error with which the notice
-    /// of a rank that did not come cannot be read.
+    /// [`Error::Argument`] if the directory is open only for reading. [`Error::File`] and [`Error::Full`] if the rank's own notice
+    /// cannot be written. After `patience`, the error of reading the notice of a rank that did not come if that notice is
+    /// unreadable, else [`Error::Absent`].
     fn all_gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
         self.writer()?;
@@ -261,11 +262,11 @@ mod tests {
     use super::*;
     use tierflow_testing::Draws;
 
-    /// A rank that takes one step at a time: it writes its notice, reads the others', and looks whether they agree.
+    /// A rank that takes one step at a time: it writes its notice, reads those of the others, and checks whether they agree.
     struct Rank {
         meeting: Meeting,
         step: usize,
-        /// How much of each directory's history it has seen.
+        /// For each directory, the number of notices in its history up to the one that this rank sees.
         seen: Vec<usize>,
         has_news: bool,
         result: Option<Vec<Vec<u8>>>,
@@ -273,7 +274,7 @@ mod tests {
 
     struct Group {
         ranks: Vec<Rank>,
-        /// What lies in each directory, and lay there before.
+        /// For each directory, all notices that were ever in it.
         notices: Vec<Vec<Notice>>,
         next: u64,
     }
@@ -289,7 +290,7 @@ mod tests {
             group
         }
 
-        /// A rank that starts. It gives its number.
+        /// Starts a rank, which gives its number.
         fn rank(&mut self, rank: usize) -> Rank {
             self.next += 1;
             let fresh = Notice {
@@ -320,7 +321,7 @@ mod tests {
                 step if step <= self.notices.len() => {
                     let other = step - 1;
                     let lies = &self.notices[other];
-                    // Some file systems show for a while what was there before.
+                    // Some file systems show the previous file for a while.
                     if !draws.once(8) {
                         rank.seen[other] = lies.len();
                     }
@@ -354,7 +355,7 @@ mod tests {
                 for _ in 0..draws.index(60 * ranks) {
                     let at = draws.index(ranks);
                     if draws.once(40) {
-                        // Killed, or done and called again, and started alone.
+                        // The rank was killed, or it ended and made another call. The rank starts alone.
                         group.ranks[at] = group.rank(at);
                     }
                     group.step(at, &mut draws);
@@ -375,7 +376,7 @@ mod tests {
             results.extend(last.into_iter().flatten());
             after_kills += before;
             split += usize::from(before > 1);
-            // No rank was taken into two agreements.
+            // No rank took part in two agreements.
             for rank in 0..ranks {
                 let given: BTreeSet<_> = results.iter().map(|result| &result[rank]).collect();
                 assert_eq!(given.len(), results.len(), "history {history}");

@@ -1,4 +1,4 @@
-//! A directory of versions.
+//! The repository: the versions of one history, in a directory or in blobs.
 
 mod aligned;
 mod alone;
@@ -72,12 +72,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use tierflow_sync::{Condvar, Mutex, MutexGuard, RwLock, rank};
 
-/// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
-/// that share it.
+/// The versions of one history, in a directory or in blobs. The ranks of a group write them; ranks are threads, processes or hosts
+/// that share the directory.
 ///
-/// A version is either whole and listed, or it is not there. What [`save`](Self::save) has returned for survives the
-/// process and the machine's power. A process writes only into the directories of its own ranks, each of which no other
-/// may open for writing meanwhile; any number of them may read.
+/// A version is either whole and listed, or it does not exist. A version for which [`save`](Self::save) returned survives the end
+/// of the process and the loss of power. A process writes only into the directories of its own ranks. No other process may open
+/// such a directory for writing meanwhile; any number of processes may read it.
 #[derive(Debug)]
 pub struct Repository {
     top: Top,
@@ -87,12 +87,12 @@ pub struct Repository {
     /// The ranks that this process writes.
     owned: BTreeMap<u32, Owned>,
     state: Mutex<State, { rank::REPOSITORY }>,
-    /// Blobs were removed.
+    /// Notified when blobs were removed.
     removed: Condvar,
     /// Held while heads are written into indexes of blobs.
     indexing: Mutex<(), { rank::CHORE }>,
-    /// Read while a batch is written and entered into the catalog, written while the segment of batches is rewritten: records that are
-    /// on the disk and not yet in the catalog must not be left out.
+    /// Shared while a batch is written and entered into the catalog. Exclusive while segments are rewritten, so that every record
+    /// on the disk is in the catalog then.
     gate: RwLock<(), { rank::GATE }>,
 }
 
@@ -106,12 +106,12 @@ enum Top {
 /// The state with which a process writes as a rank.
 #[derive(Debug)]
 struct Owned {
-    /// In a directory.
+    /// The files; `None` for blobs.
     files: Option<OwnedFiles>,
     order: Order,
-    /// The epoch that was marked here.
+    /// The epoch of the last mark that was left here.
     marked: AtomicU32,
-    /// True if what a crash left half-written was taken away.
+    /// True if the files that a crash left half-written were removed.
     is_settled: Mutex<bool, { rank::CHORE }>,
 }
 
@@ -122,7 +122,7 @@ struct OwnedFiles {
     spares: SpareFiles,
     buffers: WriteBuffers,
     quota: Option<Arc<Quota>>,
-    /// Held until the packer has closed its segment.
+    /// The writer's lock, held until the packer has closed its segment.
     lock: Lock,
 }
 
@@ -142,13 +142,13 @@ impl Owned {
     }
 }
 
-/// The directory of a rank.
+/// Returns the name of a rank's directory.
 fn rank_name(rank: u32) -> String {
     format!("rank-{rank}")
 }
 
 impl Repository {
-    /// The directory above those of the ranks, if the versions lie in one.
+    /// Returns the directory above those of the ranks; `None` for blobs.
     fn directories(&self) -> Option<&Directory> {
         match &self.top {
             Top::Directory(directory) => Some(directory),
@@ -156,7 +156,7 @@ impl Repository {
         }
     }
 
-    /// The blobs, if the versions lie in some.
+    /// Returns the blobs; `None` for a directory.
     fn blobs(&self) -> Option<&dyn Blobs> {
         match &self.top {
             Top::Directory(_) => None,
@@ -168,12 +168,12 @@ impl Repository {
         self.state.lock()
     }
 
-    /// The whole versions, oldest first.
+    /// Returns the whole versions, oldest first.
     ///
     /// # Errors
-    /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`], and what [`save`](Self::save) says where a version
-    /// turns out to have been completed by all its ranks and its manifest is still to be written. Without room for that it is
-    /// left unlisted until there is some.
+    /// [`Error::Vanished`], [`Error::Refused`] and [`Error::File`]. Also the errors of [`save`](Self::save), if all ranks have
+    /// saved a version and its manifest is still to be written. If the disk is too full for the manifest, the version is left out
+    /// until there is space.
     pub fn versions(&self) -> Result<Vec<VersionInfo>> {
         self.complete_all()?;
         let mut state = self.state();
@@ -181,7 +181,7 @@ impl Repository {
         Ok(state.whole())
     }
 
-    /// The newest whole version; with `before`, the newest one of a smaller number than that.
+    /// Returns the newest whole version; with `before`, the newest one with a smaller number than that.
     ///
     /// # Errors
     /// As [`versions`](Self::versions).
@@ -192,18 +192,19 @@ impl Repository {
         Ok(state.older(before))
     }
 
-    /// Returns this rank's piece of a whole version (rank 0's where the repository was opened for reading).
+    /// Returns this rank's piece of a whole version; rank 0's if the repository was opened for reading.
     ///
     /// # Errors
-    /// [`Error::NoVersion`], [`Error::Damaged`] if its head is, and as [`versions`](Self::versions).
+    /// [`Error::NoVersion`] if the version is not whole, [`Error::Damaged`] if the head of the piece is damaged, and as
+    /// [`versions`](Self::versions).
     pub fn piece(&self, version: u64) -> Result<Piece> {
         self.piece_of(version, self.options.rank)
     }
 
-    /// A rank's piece of a whole version.
+    /// Returns a rank's piece of a whole version.
     ///
     /// # Errors
-    /// As [`piece`](Self::piece); [`Error::Argument`] for a rank that the version does not have.
+    /// As [`piece`](Self::piece), and [`Error::Argument`] for a rank that the version does not have.
     pub fn piece_of(&self, version: u64, rank: u32) -> Result<Piece> {
         let find = |state: &mut State, again: bool| {
             if again || !state.is_whole(version) {
@@ -219,7 +220,7 @@ impl Repository {
         self.open_piece(version, &find)
     }
 
-    /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
+    /// Returns this rank's pieces, oldest version first, whether or not their versions are whole.
     ///
     /// # Errors
     /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`].
@@ -250,7 +251,7 @@ impl Repository {
         self.open_piece(version, &find)
     }
 
-    /// The mark of the last run that wrote as this rank.
+    /// Returns the mark of the last run that wrote as this rank.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -266,7 +267,8 @@ impl Repository {
         Ok(own.map(mark).unwrap_or_default())
     }
 
-    /// Returns true if the run of this mark wrote here as this rank; of the oldest of very many runs, that is not known any more.
+    /// Returns true if the run of this mark wrote here as this rank. Returns false if so many runs followed that its mark was
+    /// dropped.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -277,7 +279,7 @@ impl Repository {
         Ok(own.is_some_and(|catalog| catalog.marks.contains(mark)))
     }
 
-    /// The marks of the last runs that wrote as this rank.
+    /// Returns the marks of the last runs that wrote as this rank.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -288,31 +290,31 @@ impl Repository {
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
-    /// Returns the bytes that this rank's files in a [limited](Options::limit) directory have together: their lengths, in blocks of
-    /// 4 KiB, and those set aside for files that are being written. `None` without a limit.
+    /// Returns the bytes that this rank's files in a [limited](Options::limit) directory take together: their lengths in blocks of
+    /// 4 KiB, and the space reserved for files that are being written. `None` without a limit.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
         let files = self.owned.get(&self.options.rank)?.files().ok()?;
         files.quota.as_ref().map(|quota| quota.used())
     }
 
-    /// Returns true if the versions lie in blobs, in which ranks cannot meet.
+    /// Returns true if the versions lie in blobs, through which ranks cannot meet.
     #[must_use]
     pub fn is_of_blobs(&self) -> bool {
         self.blobs().is_some()
     }
 
-    /// Returns true if it was opened for reading alone.
+    /// Returns true if the repository was opened only for reading.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.owned.is_empty()
     }
 
-    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock. Blobs have no locks, so
-    /// none is known of theirs.
+    /// Returns true if this or another process has this rank's directory open for writing, and so holds its lock. Always false for
+    /// blobs opened for reading, as blobs have no locks.
     ///
     /// # Errors
-    /// As [`versions`](Self::versions), and [`Error::File`] if the lock cannot be looked at.
+    /// As [`versions`](Self::versions), and [`Error::File`] if the lock cannot be examined.
     pub fn has_writer(&self) -> Result<bool> {
         if !self.is_read_only() {
             return Ok(true);
@@ -329,7 +331,7 @@ impl Repository {
         }
     }
 
-    /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.
+    /// Returns the ranks that have a directory or blobs here, in ascending order; none if nothing was ever saved.
     ///
     /// # Errors
     /// As [`versions`](Self::versions).
@@ -349,7 +351,7 @@ impl Repository {
         Ok(self.ranks()?.is_empty() && self.damage().is_empty())
     }
 
-    /// Returns the damage that is known without reading payloads; [`scrub`](Self::scrub) reads all.
+    /// Returns the damage that is known without a read of payloads. [`scrub`](Self::scrub) reads everything.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         let state = self.state();
@@ -357,7 +359,7 @@ impl Repository {
         seen.chain(state.refused.values().cloned()).collect()
     }
 
-    /// Looks at what changed in the directories of other ranks. Those of its own this process changes itself.
+    /// Looks for changes in the directories of other ranks. The directories of its own ranks change only by this process.
     fn refresh(&self, state: &mut State) -> Result<()> {
         let top = match &self.top {
             Top::Directory(top) => top,
@@ -371,7 +373,7 @@ impl Repository {
                 continue;
             };
             match self.refresh_rank(state, rank) {
-                // A rank's directory that is refused does not keep the others from being read.
+                // A refused directory of one rank does not prevent the reading of the others.
                 Err(Error::Refused { path, why }) if rank != self.options.rank => {
                     let damage = Damage {
                         path,
@@ -390,12 +392,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Says whether the rank has a directory.
+    /// Looks for changes in the directory of a rank. Returns true if the rank has a directory or blobs.
     fn refresh_rank(&self, state: &mut State, rank: u32) -> Result<bool> {
         let top = match &self.top {
             Top::Directory(top) => top,
             Top::Blobs(blobs) => {
-                // Only this process writes those of its rank.
+                // Only this process writes the blobs of its rank.
                 let is_own = self.owned.contains_key(&rank) && self.options.ranks == 1;
                 if !(is_own && state.listing.is_listed) {
                     state.list(&**blobs)?;
@@ -404,7 +406,7 @@ impl Repository {
             }
         };
         if self.owned.contains_key(&rank) {
-            // Only this process writes there, but what could not be read may be readable now.
+            // Only this process writes to this directory, but a file that could not be read may be readable now.
             if let Some(catalog) = state.catalogs.get_mut(&rank) {
                 catalog.look_again()?;
             }

@@ -1,4 +1,4 @@
-//! Opening a repository, which reads alone, and setting right what a crash left, before anything is written.
+//! Opens a repository, which only reads. Also repairs what a crash left, before anything is written.
 
 use super::aligned::WriteBuffers;
 use super::catalog::Catalog;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tierflow_sync::{Condvar, Mutex, RwLock};
 
-/// How a repository is used.
+/// The way in which a repository is used.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(super) rank: u32,
@@ -49,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Writes as `rank`, counted from 0, of `ranks`. Without it, as the only one.
+    /// Writes as `rank`, counted from 0, of a group of `ranks`. By default, as rank 0 of 1.
     #[must_use]
     pub fn rank(self, rank: u32, ranks: u32) -> Self {
         Self {
@@ -59,14 +59,14 @@ impl Options {
         }
     }
 
-    /// The number of this run of the application: the same for all its ranks and another one after each restart, such
-    /// as a job's number. Pieces of different runs never make up a version. A single rank needs none.
+    /// Sets the number of this run of the application, such as a job's number: the same for all ranks of the run, and a new one
+    /// after each restart. Pieces of different runs never form a version. A single rank needs no number.
     #[must_use]
     pub fn run(self, run: u64) -> Self {
         Self { run, ..self }
     }
 
-    /// Packs pieces of fewer `bytes` into segments, and writes others to a file each. At first 1 MiB.
+    /// Packs pieces of fewer than `bytes` bytes into segments, and writes each larger one into its own file. By default 1 MiB.
     #[must_use]
     pub fn packed_below(self, bytes: u64) -> Self {
         Self {
@@ -75,8 +75,8 @@ impl Options {
         }
     }
 
-    /// Sets the number of threads (at least 1) that write or read a large piece. At first 4, or fewer where there are
-    /// fewer cores. Pieces that are written at a time share as many buffers of 4 MiB.
+    /// Sets the number of threads (at least 1) that write or read a large piece. By default 4, or fewer if there are fewer cores.
+    /// Pieces that are written at the same time share as many buffers of 4 MiB.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self {
@@ -85,9 +85,10 @@ impl Options {
         }
     }
 
-    /// Limits the bytes of all files of this rank, at any time; at first not. What does not fit is [`Error::Full`], and
-    /// [`room`](Self::room) says how much pieces may have. Segments are closed at a 64th of the limit, and pieces of half of that or more
-    /// have files of their own. More bytes that are found in the directory stay until they are removed.
+    /// Limits the total bytes of this rank's files, at any time. By default there is no limit. A write beyond the limit fails with
+    /// [`Error::Full`]; [`room`](Self::room) returns the part for pieces. Segments are closed at a 64th of the limit, and pieces of
+    /// at least half of that get their own files. If the directory has more bytes when it is opened, they stay until they are
+    /// removed.
     #[must_use]
     pub fn limit(self, limit: Option<u64>) -> Self {
         let half = |limit| quota::segment_bytes(limit) / 2;
@@ -99,23 +100,23 @@ impl Options {
         }
     }
 
-    /// Sets whether the caller counts the bytes of the directory itself, by what its pieces take. At first not: up to two files of pieces
-    /// that were removed are kept beside the others, to be written over. None is kept with this, or with a [limit](Self::limit).
+    /// Sets whether the caller limits the bytes of the directory itself, by the sizes of its pieces. By default false: up to two
+    /// files of removed pieces are kept, to be written over. None is kept if this is true, or with a [limit](Self::limit).
     #[must_use]
     pub fn limited(self, is_limited: bool) -> Self {
         Self { is_limited, ..self }
     }
 
-    /// Returns the bytes of the [limit](Self::limit) that pieces may have, with their heads and lists. The others are for a segment
-    /// that is written anew, and for notes.
+    /// Returns the bytes of the [limit](Self::limit) for pieces, with their heads and indexes. The rest is for a segment that is
+    /// being rewritten, and for notes.
     #[must_use]
     pub fn room(&self) -> Option<u64> {
         let limit = self.limit?;
         Some(limit.saturating_sub(quota::upkeep(limit)))
     }
 
-    /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be
-    /// distinguished. Without it, in one of its own.
+    /// Sets the order that numbers the records. Directories that this run writes as the same rank share one order, so that copies
+    /// in them can be distinguished. By default the directory has its own order.
     #[must_use]
     pub fn order(self, order: &Order) -> Self {
         let order = Some(order.clone());
@@ -132,7 +133,7 @@ impl Options {
         }
     }
 
-    /// Puts faults in front of all I/O.
+    /// Lets these faults affect all I/O.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn faults(self, faults: Arc<crate::Faults>) -> Self {
@@ -141,14 +142,14 @@ impl Options {
 }
 
 impl Repository {
-    /// Opens `directory` (made if missing; its parent must exist) to save and restore as one rank. Everything that was reported
-    /// as saved is there. Nothing is removed or written over, and no space is needed for what exists: what a crash left
-    /// half-written is taken away before the first piece is saved or given up.
+    /// Opens `directory` to save and restore as one rank. Makes the directory if it is missing; its parent must exist. Every
+    /// version that was reported as saved is there. Opening removes and overwrites nothing, and needs no disk space for existing
+    /// versions: files that a crash left half-written are removed before the first piece is saved or given up.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another process, or another `Repository` of this one, writes as this rank; [`Error::Refused`]
-    /// if it belongs to another user; [`Error::Argument`] for a rank outside the group; [`Error::Open`] and
-    /// [`Error::File`] if the file system says no.
+    /// [`Error::Busy`] if another process, or another `Repository` of this one, writes as this rank; [`Error::Refused`] if the
+    /// directory belongs to another user; [`Error::Argument`] for a rank outside the group; [`Error::Open`] and [`Error::File`] if
+    /// the file system refuses.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let top = Directory::open(directory.as_ref(), true, options.faults.clone())?;
@@ -156,8 +157,8 @@ impl Repository {
         Self::with(top, options, ranks)
     }
 
-    /// Opens an existing `directory` for reading, whether or not it is written meanwhile, without a lock and without a change. A version
-    /// that is removed later is [`Error::NoVersion`]; a piece that is open keeps its bytes.
+    /// Opens an existing `directory` for reading, without a lock and without a change; other processes may write meanwhile. A
+    /// version that is removed later is reported as [`Error::NoVersion`]; an open piece stays readable.
     ///
     /// # Errors
     /// [`Error::Open`], [`Error::File`], and [`Error::Refused`].
@@ -166,7 +167,7 @@ impl Repository {
         Self::with(top, options, [])
     }
 
-    /// Opens an existing `directory` as all its ranks at once, to prune it.
+    /// Opens an existing `directory` as all of its ranks at once, to prune it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -199,7 +200,7 @@ impl Repository {
             repository.owned.insert(rank, owned);
             state.catalogs.insert(rank, catalog);
         }
-        // A rank of a group knows its own pieces, and looks for those of others when it is asked for versions.
+        // A rank of a group knows its own pieces, and looks for those of other ranks when it is asked for versions.
         if repository.owned.len() != 1 || repository.options.ranks == 1 {
             repository.refresh(&mut state)?;
         }
@@ -226,7 +227,7 @@ impl Repository {
     }
 }
 
-/// Takes a rank's directory over: from now on only this process writes there.
+/// Takes over a rank's directory: from now on only this process writes there.
 fn own(
     directory: Directory,
     rank: u32,
@@ -259,10 +260,11 @@ fn own(
 }
 
 impl Repository {
-    /// Takes away what a crash left half-written in a rank's directory, once, before this process changes anything there.
+    /// Removes files that a crash left half-written in a rank's directory. Does so once, before this process changes anything
+    /// there.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub(super) fn settle(&self, rank: u32, owned: &Owned) -> Result<()> {
         let mut is_settled = owned.is_settled.lock();
         if *is_settled || self.blobs().is_some() {
@@ -277,7 +279,7 @@ impl Repository {
     }
 }
 
-/// Removes files that have no name yet, and closes segments that were not closed.
+/// Removes files that were not published yet, and closes segments that are still open.
 fn settle(catalog: &mut Catalog) -> Result<()> {
     let directory = catalog.directory()?.clone();
     let leftover = |name: &&String| {
@@ -296,7 +298,7 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
     }
     let mut said = Vec::new();
     for name in open {
-        // Should that not be possible now, it is read as it is.
+        // If the close fails, the segment is read as it is.
         let _read_as_it_is = close(&directory, catalog, name);
         said.extend(
             catalog
@@ -312,7 +314,7 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
     Ok(())
 }
 
-/// Gives segments that were not closed, of numbers under which others were published, numbers of their own.
+/// Gives new numbers to twins, which are open segments whose numbers other, published segments have.
 fn apart(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     let twins: Vec<Name> = catalog.twins().collect();
     if twins.is_empty() {
@@ -321,7 +323,7 @@ fn apart(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     let segments = catalog.files.keys().filter_map(|name| name.segment());
     let highest = segments.max().unwrap_or(0);
     for (twin, number) in twins.into_iter().zip(highest + 1..) {
-        // The segment is listed under the name that it has.
+        // If the rename fails, the segment is listed under its present name.
         let _tried_again_next_time =
             directory.rename(&twin.unpublished(), &Name::Segment(number).unpublished());
     }
@@ -329,8 +331,8 @@ fn apart(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     catalog.refresh()
 }
 
-/// Closes in place a segment that was not closed: whole records are listed, damaged bytes stay, and those never reported as
-/// saved are removed. One of which nothing is left, or all lies in other files, too, is removed.
+/// Closes an open segment in place: its sound records get an index, damaged bytes stay, and records that were never reported as
+/// saved are removed. Removes the segment if nothing of it is left, or if all of its records also lie in other files.
 fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
     let Some(seen) = catalog.files.get(&name) else {
         return Ok(());
@@ -371,7 +373,7 @@ mod tests {
         repository.save(&snapshot).unwrap();
     }
 
-    /// Two segments of one number: one was closed, the other was left open.
+    /// Checks two segments of one number, of which one is closed and the other open.
     #[test]
     fn a_segment_left_open_beside_a_closed_one_is_listed_by_a_start_and_renamed_by_the_first_change()
      {

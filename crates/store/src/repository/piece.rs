@@ -15,7 +15,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The piece of one rank of a version. Pruning leaves it readable.
+/// The piece of one rank of a version. An open piece stays readable after a pruning.
 #[derive(Debug)]
 pub struct Piece {
     head: Head,
@@ -25,7 +25,7 @@ pub struct Piece {
     stop: CancelCheck,
 }
 
-/// Says whether a piece is not to be read any further.
+/// Tells whether to stop reading a piece.
 #[derive(Default)]
 struct CancelCheck(Option<Box<dyn Fn() -> bool + Send + Sync>>);
 
@@ -42,7 +42,7 @@ enum PieceSource {
     Other(Box<dyn ByteSource>, PathBuf),
 }
 
-/// Bytes that are in no file of a repository, such as an object's, read by several threads at a time.
+/// Bytes outside the files of a repository, such as those of an object. Several threads read them at the same time.
 pub trait ByteSource: Source<Error = Error> + Debug + Send + Sync {}
 
 impl<S: Source<Error = Error> + Debug + Send + Sync> ByteSource for S {}
@@ -67,11 +67,11 @@ impl PieceSource {
     }
 }
 
-/// A part of the payload and where its bytes go.
+/// A part of the payload, and the destinations of its bytes.
 pub(super) struct Part<'a> {
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// The range of the part that the bytes come from, and their destination.
+    /// For each destination: the offset in the part from which its bytes come, and the memory.
     targets: Vec<(usize, &'a mut [u8])>,
 }
 
@@ -124,11 +124,11 @@ impl Piece {
         }
     }
 
-    /// A piece that is the one record of `source`, called `name` in errors, and read by `threads`; `older` is the version
-    /// that they offer.
+    /// Opens a piece that is the only record of `source`. `name` denotes the source in errors, `threads` threads read it, and
+    /// `older` is the version that errors offer instead.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it is no such record, and what `source` fails with.
+    /// [`Error::Damaged`] if `source` is no such record, and the errors of `source`.
     pub fn elsewhere(
         source: impl ByteSource + 'static,
         name: impl Into<PathBuf>,
@@ -161,8 +161,8 @@ impl Piece {
         })
     }
 
-    /// The same piece, whose reads end with [`Error::Cancelled`] between two blocks once it `is_cancelled`: whoever reads or
-    /// copies it, and whatever stands between.
+    /// Returns the same piece, whose reads fail with [`Error::Cancelled`] between two blocks once `is_cancelled` returns true. So
+    /// every caller that reads or copies the piece stops.
     #[must_use]
     pub fn unless(self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
@@ -182,19 +182,19 @@ impl Piece {
         }
     }
 
-    /// The version's number.
+    /// Returns the number of the version.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.head.version
     }
 
-    /// Whose piece of how many.
+    /// Returns the rank of the piece, and the number of ranks.
     #[must_use]
     pub fn rank(&self) -> (u32, u32) {
         (self.head.rank, self.head.ranks)
     }
 
-    /// All that the head says.
+    /// Returns the head.
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
@@ -212,20 +212,20 @@ impl Piece {
         }
     }
 
-    /// The file in which it lies.
+    /// Returns the path of the file that holds the piece.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.source.path()
     }
 
-    /// The elements, or the parts, of which it consists.
+    /// Returns the regions of the payload.
     #[must_use]
     pub fn regions(&self) -> &[RegionInfo] {
         &self.head.regions
     }
 
-    /// The checkpoint's own regions: what it consists of or, if it is encoded, what it becomes, with offsets in that; none if that is
-    /// not known.
+    /// Returns the regions of the checkpoint. For an encoded piece, these are the regions of the decoded payload, with their
+    /// offsets in it; none if they are not known.
     #[must_use]
     pub fn layout(&self) -> &[RegionInfo] {
         match self.head.decoded() {
@@ -234,7 +234,7 @@ impl Piece {
         }
     }
 
-    /// Threads that read it side by side.
+    /// Returns the number of threads that read the piece at the same time.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
@@ -249,25 +249,26 @@ impl Piece {
         })
     }
 
-    /// Returns one region in memory of its own.
+    /// Returns the bytes of one region.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
-        // No more than the file is long.
+        // The length is at most that of the file.
         let mut bytes = vec![0; self.region(name)?.length as usize];
         self.restore(&mut [(name, &mut bytes)])?;
         Ok(bytes)
     }
 
-    /// Fills memory with regions, each as long as the region is. Every block that it takes from the disk is checked.
+    /// Fills memory with regions. Each memory must have the length of its region. Every block that is read from the disk is
+    /// verified.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an unknown name or a wrong length, before anything is read; [`Error::Damaged`], naming
-    /// an older version to go on with, and [`Error::Read`] leave the memory unspecified.
+    /// [`Error::Argument`] for an unknown name or a wrong length, before anything is read. [`Error::Damaged`], which names an older
+    /// version to continue with, and [`Error::Read`]; both leave the memory unspecified.
     pub fn restore(&self, into: &mut [(&str, &mut [u8])]) -> Result<()> {
         let mut targets = Vec::with_capacity(into.len());
-        // Regions mostly are asked for in their order: of very many, each need not be looked for.
+        // Regions are usually given in their order, so most are found without a search.
         let mut in_order = self.head.regions.iter();
         for (name, bytes) in into {
             let next = in_order.next().filter(|region| region.name == *name);
@@ -287,11 +288,11 @@ impl Piece {
         self.read_parts(self.cut(targets, false), &|_| {})
     }
 
-    /// Fills memory with parts of a region, each from its own offset; they do not overlap. Of the disk, the blocks that they lie in
-    /// are taken, and checked.
+    /// Fills memory with parts of a region, each from its own offset. The parts must not overlap. The blocks around the parts are
+    /// read whole and verified.
     ///
     /// # Errors
-    /// As [`restore`](Self::restore); [`Error::Argument`] for parts that overlap, or that the region does not have.
+    /// As [`restore`](Self::restore), and [`Error::Argument`] for parts that overlap, or that exceed the region.
     pub fn restore_parts(&self, name: &str, into: &mut [(u64, &mut [u8])]) -> Result<()> {
         let region = self.region(name)?;
         let mut targets = Vec::with_capacity(into.len());
@@ -311,7 +312,7 @@ impl Piece {
         self.restore_apart(targets)
     }
 
-    /// [`restore_parts`](Self::restore_parts) of all regions, as if each began where the one before ends.
+    /// Fills memory like [`restore_parts`](Self::restore_parts), from all regions as if each began where the previous one ends.
     ///
     /// # Errors
     /// As [`restore_parts`](Self::restore_parts).
@@ -360,7 +361,7 @@ impl Piece {
         self.read_parts(self.cut(targets, false), &|_| {})
     }
 
-    /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
+    /// Fills `bytes` with the payload from `offset` on. The range begins at the start of a block and ends at the end of one.
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.go_on()?;
         if let PieceSource::Other(source, _) = &self.source {
@@ -372,12 +373,12 @@ impl Piece {
         Ok(())
     }
 
-    /// Returns the offset of a byte of the payload in the file.
+    /// Returns the offset in the file of a byte of the payload.
     fn place_of(&self, offset: u64) -> u64 {
         self.head.position + u64::from(self.head.length) + offset
     }
 
-    /// Checks every block. `progress` is called with how many bytes more were checked, by several threads.
+    /// Verifies every block. Calls `progress`, from several threads, with the number of bytes verified since the last call.
     ///
     /// # Errors
     /// [`Error::Damaged`] and [`Error::Read`].
@@ -385,7 +386,7 @@ impl Piece {
         self.read_parts(self.cut(Vec::new(), true), progress)
     }
 
-    /// The parts of the payload that hold something wanted, or `all`.
+    /// Returns the parts of the payload that contain bytes for `targets`, or all parts if `all` is true.
     pub(super) fn cut<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
         let block = u64::from(self.head.block_bytes);
         let step = block * (WRITE_BYTES / block).max(1);
@@ -434,7 +435,7 @@ impl Piece {
         side_by_side(threads, parts.into_iter(), Aligned::default, read)
     }
 
-    /// A part of the payload, of whole blocks, each of which matches its checksum.
+    /// Reads a part of the payload that consists of whole blocks, and verifies each of them.
     pub(super) fn checked<'m>(
         &self,
         offset: u64,
@@ -447,7 +448,7 @@ impl Piece {
         Ok(bytes)
     }
 
-    /// Returns true if the blocks of the payload from this one on match their checksums.
+    /// Verifies the blocks of the payload from `offset` on.
     fn check(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let block = self.head.block_bytes as usize;
         let first = (offset / block as u64) as usize;

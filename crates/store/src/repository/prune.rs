@@ -1,4 +1,4 @@
-//! Giving versions up.
+//! Gives up versions.
 
 use super::batch::Batch;
 use super::catalog::Catalog;
@@ -13,26 +13,26 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_sync::{RwLockWriteGuard, rank};
 
-/// The versions and bytes that a pruning took away.
+/// The versions and bytes that a pruning removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// The versions that were whole before and are there no more, oldest first.
+    /// The versions that were whole before and no longer exist, oldest first.
     pub versions: Vec<u64>,
-    /// How many bytes of records were removed, those of pieces that were never completed included.
+    /// Bytes of the removed records, including those of pieces whose versions were never complete.
     pub bytes: u64,
 }
 
 impl Repository {
-    /// Gives up what `retention` does not keep, in the directories that this process writes. Every rank of a group
-    /// prunes its own; a version of which one piece is gone is no longer listed.
+    /// Gives up the versions that `retention` does not keep, in the directories that this process writes. Every rank of a group
+    /// prunes its own directory; a version that lost one piece is no longer listed.
     ///
-    /// The last version that verifies is never given up: unless one of those that stay was saved by this process, their
-    /// pieces in its directories are read until one is found whose checksums all match, and if none does, the newest such
-    /// one stays with them.
+    /// The last version that can be verified is never given up. If this process saved none of the kept versions, it reads their
+    /// pieces in its directories, until it finds a version whose checksums all match. If there is none, the newest such version
+    /// among the others is kept, too.
     ///
     /// # Errors
-    /// [`Error::File`], [`Error::Full`] (a segment of which a part stays is written anew) if nothing at all could be
-    /// freed, [`Error::Vanished`]. What is to stay is there whatever happens.
+    /// [`Error::Full`] if nothing at all could be freed, since a segment that keeps some of its records is rewritten;
+    /// [`Error::File`] and [`Error::Vanished`]. Every version that is kept stays, whatever happens.
     pub fn prune(&self, retention: &Retention) -> Result<Pruned> {
         self.complete_all()?;
         let sound = self.last_sound(retention)?;
@@ -46,7 +46,7 @@ impl Repository {
         let stays = |version| Some(version) > newest || kept.contains(&version);
         let bytes = match self.blobs() {
             Some(blobs) => {
-                // Other pieces of a version that is not whole may be missing from a list that lags.
+                // The other pieces of an incomplete version may be missing from a listing that lags.
                 let numbers: BTreeSet<u64> = whole.iter().copied().collect();
                 let stays = |version: u64| !numbers.contains(&version) || stays(version);
                 drop(state);
@@ -69,7 +69,7 @@ impl Repository {
         Ok(Pruned { versions, bytes })
     }
 
-    /// Returns the versions of all ranks that [`prune`](Self::prune) would give up. Nothing is changed.
+    /// Returns the versions of all ranks that [`prune`](Self::prune) would give up. Changes nothing.
     ///
     /// # Errors
     /// As [`versions`](Self::versions).
@@ -95,7 +95,7 @@ impl Repository {
         Ok(Pruned { versions, bytes })
     }
 
-    /// The version that has to stay because nothing else that does is known to be sound.
+    /// Returns the version that must stay because no version that `retention` keeps is known to be sound.
     fn last_sound(&self, retention: &Retention) -> Result<Option<u64>> {
         let (whole, kept) = {
             let mut state = self.state();
@@ -110,7 +110,7 @@ impl Repository {
         };
         let (staying, going): (Vec<u64>, Vec<u64>) =
             whole.iter().partition(|version| kept.contains(version));
-        // Of the directories that this process writes, or of all if it writes none.
+        // Reads the directories that this process writes, or all directories if it writes none.
         let is_read = |rank| self.owned.is_empty() || self.owned.contains_key(&rank);
         let piece_of = |version, rank| self.piece_of(version, rank);
         Ok(last_restorable(staying, going, |version| {
@@ -118,9 +118,9 @@ impl Repository {
         }))
     }
 
-    /// Gives up these versions, as far as they are there and nothing that stays is a difference against them. Small ones
-    /// share files with others, which are written anew: give up many at a time. Pieces that are being saved stay, and are waited for only if
-    /// they go to a file of these versions.
+    /// Gives up those of these versions that are there and on which no remaining difference builds. Small pieces share files with
+    /// others, and these files are rewritten, so callers should give up many versions at a time. Pieces that are being saved stay.
+    /// The call waits for them only if they go to a file that contains some of these versions.
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
@@ -137,8 +137,8 @@ impl Repository {
         self.remove_even_bases(&free)
     }
 
-    /// [`remove`](Self::remove), whatever is a difference against them: that one is not whole here any more. For callers that
-    /// keep them elsewhere, too.
+    /// Gives up versions like [`remove`](Self::remove), even if differences build upon them. Such differences are not whole here
+    /// any more. For callers that also keep them elsewhere.
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
@@ -147,7 +147,7 @@ impl Repository {
         if let Some(blobs) = self.blobs() {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
-            // A batch that is being written may hang: it holds up the versions that share its segment, and no others.
+            // A batch that is being written may hang. Only the versions that share its segment wait for it.
             let is_shared = match self.prune_beside_batches(versions) {
                 Err(Error::Full { .. }) => true,
                 done => done?,
@@ -167,7 +167,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Waits until no batch is between the disk and the catalog, and lets none get there.
+    /// Waits until no batch is between the disk and the catalog, and keeps new ones from starting.
     pub(super) fn stop_packing(&self) -> RwLockWriteGuard<'_, (), { rank::GATE }> {
         self.settle_all();
         self.gate.write()
@@ -175,19 +175,20 @@ impl Repository {
 
     fn settle_all(&self) {
         for (rank, owned) in &self.owned {
-            // If this fails, the files that a crash left stay readable as they are.
+            // If this fails, the files that a crash left remain readable as they are.
             let _settled_later = self.settle(*rank, owned);
         }
     }
 
-    /// Gives up these versions, but for the segment of each rank to which a batch may be on its way. Returns true if some lie there.
+    /// Gives up these versions, except in each rank's segment to which a batch may be on its way. Returns true if some of them lie
+    /// there.
     fn prune_beside_batches(&self, versions: &BTreeSet<u64>) -> Result<bool> {
         self.settle_all();
         let (mut state, none) = (self.state(), BTreeSet::new());
         let stays = |version| !versions.contains(&version);
         let mut is_shared = false;
         for (rank, owned) in &self.owned {
-            // Read once: batches may go on to another segment, of which the catalog learns when it is unlocked.
+            // Read once: later batches may go to another segment, and the catalog learns of it only when it is unlocked.
             let current = owned.files()?.packer.current();
             let packing = Packing::GoesOn(current);
             prune_rank(&mut state, *rank, owned, packing, &none, &stays)?;
@@ -200,7 +201,8 @@ impl Repository {
 }
 
 impl State {
-    /// The whole versions in their order, if there are any, and those that stay, with `sound` and what that needs.
+    /// Returns the whole versions in their order, and the versions that stay, including `sound` and its bases; `None` if no version
+    /// is whole.
     fn kept(&self, retention: &Retention, sound: Option<u64>) -> Option<(Vec<u64>, BTreeSet<u64>)> {
         let whole = self.whole();
         let bases = self.bases();
@@ -211,7 +213,7 @@ impl State {
         (!whole.is_empty()).then_some((whole, kept))
     }
 
-    /// Returns the bases of the pieces that are there or being saved.
+    /// Returns the bases of the pieces that exist or are being saved.
     fn bases(&self) -> BTreeMap<u64, u64> {
         let records = self.catalogs.values().flat_map(Catalog::counting_pieces);
         let pieces = records.filter_map(|piece| Some((piece.version, piece.identity.base?)));
@@ -221,17 +223,17 @@ impl State {
     }
 }
 
-/// How batches are written while versions are given up.
+/// The state of packing while versions are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// Batches may be on their way to this segment, which stays as it is.
+    /// Batches may be on their way to this segment, so it is not changed.
     GoesOn(Name),
     /// Packing was [stopped](Repository::stop_packing).
     Stopped,
 }
 
-/// Gives up, of one rank, all but the `versions` that stay. Nothing goes that lies under a number which is being saved, as the new
-/// piece may have the name of the old one already; but for the caller's `own` numbers.
+/// Gives up the records of one rank, except for the `versions` that stay. Keeps the records of each number that is being saved, as
+/// the new piece may already have the name of the old one. Numbers of the caller's `own` saves are not kept.
 pub(super) fn prune_rank(
     state: &mut State,
     rank: u32,
@@ -291,7 +293,7 @@ fn prune_catalog(
     // Removals that need no space come first.
     losing.sort_unstable();
     if packing == Packing::Stopped {
-        // The segment that is being written may lose records too; written anew, it is closed.
+        // The current segment may also lose records; if it is rewritten, it must be closed.
         match files.packer.finish() {
             // The file is read as it is.
             Ok(()) | Err(Error::Full { .. }) => {}
@@ -317,7 +319,7 @@ fn prune_catalog(
                     let mut batch = read(catalog, name, &staying)?;
                     records = files.packer.rewrite(&mut batch)?;
                 }
-                // Of what is damaged and may belong to what stays, nothing goes.
+                // Damaged bytes that may belong to a record that stays are not removed.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
                 if seen.details().damage.iter().all(is_lost) {
                     let directory = catalog.directory()?;
@@ -325,7 +327,8 @@ fn prune_catalog(
                         .remove(&name.published())
                         .and_then(|()| directory.remove(&name.unpublished()));
                     if removed.is_err() {
-                        // All pieces are still where they were. A successor that cannot be removed either does not count.
+                        // All pieces are still where they were. The catalog lists the new segment only if it cannot be removed
+                        // either.
                         let successor = records.first().map(|record| record.file.published());
                         if successor.is_some_and(|name| directory.remove(&name).is_err()) {
                             records
@@ -354,14 +357,14 @@ fn prune_catalog(
     for (_, name, lost) in losing {
         match rewrite(catalog, name, lost) {
             Ok(()) => {}
-            // There may be room once the others are gone.
+            // There may be room once other files are removed.
             Err(error @ Error::Full { .. }) => {
                 files.spares.clear();
                 if rewrite(catalog, name, lost).is_err() {
                     full = Some(error);
                 }
             }
-            // A file that cannot be removed holds no other up.
+            // A file that cannot be removed does not keep others from being removed.
             Err(error @ Error::File { .. }) => done = done.and(Err(error)),
             Err(error) => {
                 done = Err(error);
@@ -377,7 +380,7 @@ fn prune_catalog(
             _ => files.spares.discard(file),
         }
     }
-    // However far that went.
+    // The catalog is sorted even after an error.
     catalog.sort();
     done?;
     match full {
@@ -386,7 +389,7 @@ fn prune_catalog(
     }
 }
 
-/// The records of a segment at these positions, byte for byte: what was damaged stays damaged, and is found.
+/// Reads the records of a segment at these positions, byte for byte. Damaged records stay damaged, so that readers notice.
 fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
     let handle = catalog.directory()?.read_by_either_name(name)?;

@@ -1,6 +1,6 @@
-//! The bytes of a limited directory: the lengths of its files, in whole blocks. They are claimed before they are written, so the
-//! directory never has more than its limit. An engine's plan keeps within what pieces may have, so a claim fails only where files take
-//! more than it knew.
+//! The bytes of a limited directory: the lengths of its files, in whole blocks. Bytes are claimed before they are written, so the
+//! directory never exceeds its limit. An engine's plan keeps within the part for pieces, so a claim fails only if files take more
+//! than the plan knew.
 
 use super::directory::Directory;
 use super::segment::SEGMENT_BYTES;
@@ -10,25 +10,25 @@ use rustix::fs::{self, AtFlags, FileType, Stat};
 use std::sync::Arc;
 use tierflow_sync::Mutex;
 
-/// A segment is closed at this part of the limit.
+/// A segment is closed at the limit divided by this number.
 const SEGMENT_PART: u64 = 64;
 
-/// The purpose of bytes.
+/// The purpose of claimed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A piece. The room of upkeep stays free.
+    /// A piece. The bytes for upkeep stay free.
     Piece,
-    /// Notes, lists of segments, and segments that are written anew so that others can go.
+    /// Notes, indexes of segments, and segments that are rewritten so that others can be removed.
     Upkeep,
 }
 
-/// Returns the bytes from which on a segment is closed.
+/// Returns the length in bytes at which a segment is closed.
 pub(crate) fn segment_bytes(limit: u64) -> u64 {
     let part = limit / SEGMENT_PART / BLOCK as u64 * BLOCK as u64;
     part.clamp(BLOCK as u64, SEGMENT_BYTES)
 }
 
-/// Returns the bytes that are never given to pieces: those of a segment's successor while both are there, and as many for lists
+/// Returns the bytes that pieces never get: those of a rewritten segment while the old one still exists, and as many for indexes
 /// and notes.
 pub(crate) fn upkeep(limit: u64) -> u64 {
     2 * segment_bytes(limit)
@@ -44,7 +44,8 @@ pub(crate) struct Quota {
 #[derive(Debug)]
 struct Used {
     bytes: u64,
-    /// The most bytes: the limit, or more while more was found, so that what was found can be removed.
+    /// The most bytes that files may take: the limit, or more if more was found at the start, so that upkeep can remove what was
+    /// found.
     ceiling: u64,
 }
 
@@ -86,7 +87,7 @@ impl Quota {
         used.ceiling = used.ceiling.min(needed).max(self.limit);
     }
 
-    /// Sets the bytes that are there.
+    /// Sets the bytes that existing files take.
     fn found(&self, bytes: u64) {
         let mut used = self.used.lock();
         used.bytes = bytes;
@@ -95,16 +96,16 @@ impl Quota {
 }
 
 impl Directory {
-    /// The same directory, whose files have no more bytes than these.
+    /// Returns the same directory with a limit for the bytes of its files.
     pub(super) fn within(mut self, quota: Option<Arc<Quota>>) -> Self {
         self.quota = quota;
         self
     }
 
-    /// Claims bytes of the limit, if there is one.
+    /// Claims bytes within the limit, if there is one.
     ///
     /// # Errors
-    /// [`Error::Full`] if the limit has no room for them.
+    /// [`Error::Full`] if they exceed the limit.
     pub(super) fn claim(&self, bytes: u64, by: Purpose) -> Result<()> {
         let bytes = bytes.next_multiple_of(BLOCK as u64);
         match &self.quota {
@@ -117,14 +118,14 @@ impl Directory {
         }
     }
 
-    /// Gives bytes back that were claimed and are not there any more.
+    /// Gives back claimed bytes that no file takes any more.
     pub(super) fn give(&self, bytes: u64) {
         if let Some(quota) = &self.quota {
             quota.give(bytes.next_multiple_of(BLOCK as u64));
         }
     }
 
-    /// Returns the bytes that a file counts as; 0 without a limit, or without such a file.
+    /// Returns the bytes for which a file counts; 0 without a limit, or if there is no such file.
     pub(super) fn counted(&self, name: &str) -> u64 {
         let Some(_) = &self.quota else {
             return 0;
@@ -135,7 +136,7 @@ impl Directory {
         stat.map_or(0, |stat| stat.st_size as u64)
     }
 
-    /// Counts the files that are there. Nothing is written meanwhile.
+    /// Counts the existing files. Nothing may be written meanwhile.
     pub(super) fn count(&self) -> Result<()> {
         if let Some(quota) = &self.quota {
             let names = self.names()?;

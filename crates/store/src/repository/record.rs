@@ -5,21 +5,21 @@ use super::heads::PieceEntry;
 use super::identity::{Identity, Mark};
 use crate::container::{Head, ManifestRow, checksum, encode_rows};
 
-/// The kind and number of a file in a rank's directory, by its name.
+/// The kind and the number of a file in a rank's directory, as given by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
-    /// A piece in a file of its own, named by its version.
+    /// A piece in its own file, named by its version.
     Alone(u64),
-    /// A manifest in a blob of its own, named by its version. Directories have manifests in segments.
+    /// A manifest in its own blob, named by its version. In directories, manifests lie in segments.
     Manifest(u64),
-    /// A segment of many records, named by a number that counts them.
+    /// A segment of many records, named by its number.
     Segment(u64),
-    /// A segment that was left open, of a number under which another one was published.
+    /// A segment that was left open and whose number another, published segment has.
     Twin(u64),
 }
 
 impl Name {
-    /// The name that the file has when it is whole.
+    /// Returns the name of the file once it is complete.
     pub(crate) fn published(self) -> String {
         match self {
             Self::Alone(version) => format!("v{version:020}.tfc"),
@@ -29,7 +29,7 @@ impl Name {
         }
     }
 
-    /// The name that it has while it is written.
+    /// Returns the name of the file while it is written.
     pub(crate) fn unpublished(self) -> String {
         match self {
             Self::Alone(version) | Self::Manifest(version) => format!("v{version:020}.tmp"),
@@ -37,7 +37,7 @@ impl Name {
         }
     }
 
-    /// The name that it has when some of it is damaged and the rest is not needed any more.
+    /// Returns the name of the file once it is put aside: some of it is damaged, and the rest is not needed any more.
     pub(crate) fn aside(self) -> String {
         match self {
             Self::Alone(version) | Self::Manifest(version) => format!("v{version:020}.damaged"),
@@ -45,7 +45,7 @@ impl Name {
         }
     }
 
-    /// Parses the name of a blob of a rank that has a version.
+    /// Parses the name of a blob that holds a record of a rank.
     pub(crate) fn parse_blob(text: &str) -> Option<Self> {
         let piece = text
             .strip_suffix(".tfm")
@@ -72,7 +72,7 @@ impl Name {
         }
     }
 
-    /// The version of a piece in a file of its own.
+    /// Returns the version of a piece or manifest in its own file.
     pub(crate) fn version(self) -> Option<u64> {
         match self {
             Self::Alone(version) | Self::Manifest(version) => Some(version),
@@ -80,7 +80,7 @@ impl Name {
         }
     }
 
-    /// The number of a segment.
+    /// Returns the number of a segment.
     pub(crate) fn segment(self) -> Option<u64> {
         match self {
             Self::Alone(_) | Self::Manifest(_) => None,
@@ -92,13 +92,13 @@ impl Name {
 /// Bytes of a name's number.
 const DIGITS: std::ops::Range<usize> = 1..21;
 
-/// The name of the mark of a run that wrote here.
+/// Returns the name of the file that marks a run that wrote here.
 pub(crate) fn mark_name(mark: Mark) -> String {
     let Mark { epoch, run } = mark;
     format!("e{epoch:010}-{run:016x}.run")
 }
 
-/// The mark of such a name.
+/// Parses the name of a mark.
 pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
     let (epoch, run) = name
         .strip_suffix(".run")?
@@ -108,29 +108,30 @@ pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
         epoch: epoch.parse().ok()?,
         run: u64::from_str_radix(run, 16).ok()?,
     };
-    // Names of other forms are not ours.
+    // Names of other forms belong to other programs.
     (mark_name(mark) == name).then_some(mark)
 }
 
-/// Returns true if a name is that of a file put aside because some of it is damaged: nothing that is not understood is removed.
+/// Returns true if this is the name of a damaged file that was put aside. Such a file is never removed, as nobody knows its
+/// content.
 pub(crate) fn is_aside(name: &str) -> bool {
     let number = name.strip_suffix(".damaged");
     let number = number.and_then(|name| name.strip_prefix(['s', 'v']));
     number.is_some_and(|n| n.len() == DIGITS.len() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The checksum of the rows of a manifest.
+/// Returns the checksum of a manifest's rows.
 pub(crate) fn sum_of(rows: impl IntoIterator<Item = ManifestRow>) -> u64 {
     checksum(&encode_rows(rows))
 }
 
-/// A record, as far as its head tells.
+/// A record, as described by its head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) file: Name,
     pub(crate) position: u64,
     pub(crate) record_length: u64,
-    /// Of the regions together.
+    /// Bytes of all regions together.
     pub(crate) bytes: u64,
     pub(crate) version: u64,
     pub(crate) identity: Identity,
@@ -138,14 +139,14 @@ pub(crate) struct Record {
     pub(crate) detail: Detail,
 }
 
-/// The property of a record that depends on its kind.
+/// The properties of a record that depend on its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// A piece whose regions lie as they are.
+    /// A piece without encoded regions.
     Plain,
-    /// A piece some of whose regions are encoded: the bytes of all, once they are decoded.
+    /// A piece with encoded regions. The value is the length in bytes of all regions after decoding.
     Decoded(u64),
-    /// A manifest: the checksum of its rows.
+    /// A manifest. The value is the checksum of its rows.
     Manifest(u64),
 }
 
@@ -170,7 +171,7 @@ impl Record {
         }
     }
 
-    /// Returns the checksum of the rows, of a manifest.
+    /// Returns the checksum of the rows if the record is a manifest.
     pub(crate) fn manifest(&self) -> Option<u64> {
         match self.detail {
             Detail::Manifest(sum) => Some(sum),
@@ -183,7 +184,7 @@ impl Record {
         RecordPlace { file, position }
     }
 
-    /// Returns true if this record counts, and not the one of the same version and kind that counted so far.
+    /// Returns true if this record counts instead of `counting`, the record of the same version and kind that counted so far.
     pub(crate) fn replaces(&self, counting: Option<&Self>) -> bool {
         counting.is_none_or(|counting| counting.identity.order() <= self.identity.order())
     }

@@ -1,4 +1,4 @@
-//! Other names for files: none is taken away from another file, but by notes that replace older ones.
+//! Renames files. No file loses its name to another one, except for notes that replace older notes.
 
 use super::directory::Directory;
 use super::quota::Purpose;
@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::OwnedFd;
 
 impl Directory {
-    /// Gives a file another name that none has, for now. Says whether it has it.
+    /// Gives a file a new name that no file has. Returns true if it has the name now.
     pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
         self.try_rename(from, to).is_ok()
     }
@@ -19,19 +19,19 @@ impl Directory {
         renamed.and_then(|()| self.rename_to_free(from, to))
     }
 
-    /// Gives a file that is not understood the name `aside`. One is kept: a file that has the name stays, and this one goes. After any
-    /// other failure it stays where it is.
+    /// Gives a file of unknown content the name `aside`. Only one such file is kept: if another file has that name already, `name`
+    /// is removed. After any other failure the file keeps its name.
     pub(crate) fn put_aside(&self, name: &str, aside: &str) -> Result<()> {
         match self.try_rename(name, aside) {
-            // Without the file, its name is free as well.
+            // If the file does not exist, its name is free, too.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::EXIST) => self.remove(name),
             Err(source) => Err(self.failed("putting aside", name, source)),
         }
     }
 
-    /// Renames without replacing. Where the file system cannot do both in one step, another process could take the name between the look
-    /// and the rename: the lock of the rank keeps others away.
+    /// Renames a file without replacing another. If the file system cannot do both in one step, another process could take the name
+    /// between the check and the rename; the lock of the rank prevents that.
     fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
         let (old, new) = (&*self.descriptor, &*self.descriptor);
         let rename = || fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE);
@@ -39,10 +39,10 @@ impl Directory {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return renamed,
         }
-        // A second name is never given to two files.
+        // A link never gives a name to two files.
         match fs::linkat(old, from, new, to, AtFlags::empty()) {
             Ok(()) => self.end_link(from, to),
-            // An earlier try came so far, or its answer was lost.
+            // An earlier attempt made the link, or its answer was lost.
             Err(Errno::EXIST) if self.are_one_file(from, to) => self.end_link(from, to),
             Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
                 match fs::statat(new, to, AtFlags::SYMLINK_NOFOLLOW) {
@@ -55,13 +55,13 @@ impl Directory {
         }
     }
 
-    /// Takes the old name away from a file that has the new one as well. If that fails and the file still has both, the new name goes
-    /// again. If that fails, too, the next try ends the renaming.
+    /// Removes the old name of a file that also has the new one. If that fails and the file still has both names, removes the new
+    /// name instead. If that fails, too, the next attempt completes the rename.
     fn end_link(&self, from: &str, to: &str) -> rustix::io::Result<()> {
         match self.unlink(from) {
-            // The answer to a removal that was sent again says so.
+            // A removal that was sent twice answers that the name is gone.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            // The last name of a file is not removed.
+            // The last name of a file is never removed.
             Err(source) if self.are_one_file(from, to) => {
                 let _ended_by_the_next_try = self.unlink(to);
                 Err(source)
@@ -70,7 +70,7 @@ impl Directory {
         }
     }
 
-    /// Returns true if two names are those of one file.
+    /// Returns true if two names belong to one file.
     fn are_one_file(&self, one: &str, other: &str) -> bool {
         let stat = |name: &str| fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         let identity = |name: &str| stat(name).map(|stat| (stat.st_dev, stat.st_ino));
@@ -83,7 +83,7 @@ impl Directory {
         kept.and_then(|()| unlink())
     }
 
-    /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
+    /// Gives `from`, whose bytes are durable, the name `to`, which no file may have. The new name is durable when this returns.
     pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
         self.faults.wait(&self.path);
         let renamed = self.faults.rename();
@@ -97,8 +97,9 @@ impl Directory {
         }
     }
 
-    /// [`publish`](Self::publish), in the place of the file that has the name. After an error, the name is that file's, or the error
-    /// says that it is the new one's: so it may be where the file system cannot let two files exchange their names.
+    /// Publishes a file like [`publish`](Self::publish), and replaces the file that has the name. After an error, the name belongs
+    /// to the old file, unless the error says that it belongs to the new one. The latter happens only on a file system that cannot
+    /// exchange the names of two files.
     pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
         let (old, new) = (&*self.descriptor, &*self.descriptor);
         let exchange = || {
@@ -139,7 +140,7 @@ impl Directory {
         Err(error)
     }
 
-    /// Puts a file of these bytes in the place of `name`. It need not last.
+    /// Replaces the file `name` by one with these bytes. The change need not be durable.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (new, _) = self.write_new(name, bytes)?;
         let old = self.counted(name);
@@ -149,18 +150,18 @@ impl Directory {
         Ok(())
     }
 
-    /// [`replace`](Self::replace), and makes it last: whenever the process ends, the one file is there or the other.
+    /// Replaces a file like [`replace`](Self::replace), durably: at any crash, either the old file or the new one is there.
     pub(crate) fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (new, file) = self.write_new(name, bytes)?;
         self.sync_file(&new, &File::new(file))?;
         self.publish_over(&new, name)
     }
 
-    /// Writes a file of these bytes under a name derived from `name`.
+    /// Writes a file with these bytes under a name derived from `name`.
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
         let new = format!("{name}.new");
         self.claim(bytes.len() as u64, Purpose::Upkeep)?;
-        // The rest of a call that a kill ended is cut off.
+        // The file may be left from a call that a kill ended; its bytes are truncated.
         self.give(self.counted(&new));
         let written = self.write_claimed(&new, bytes);
         let file = written.inspect_err(|_| {
@@ -197,7 +198,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    /// A limit of two blocks has room for the old note and the new one, and for no more.
+    /// The limit of two blocks suffices for the old note and the new one, but not for a third.
     #[test]
     fn a_note_that_could_not_be_written_takes_no_room() {
         let home = tempfile::tempdir().unwrap();
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(std::fs::read(home.path().join("note")).unwrap(), [3; 100]);
     }
 
-    /// Opens a directory on a file system as NFS, which holds a file "old" of one byte.
+    /// Opens a directory without support for renames with flags, as on NFS. The directory holds a file "old" of one byte.
     fn without_flags(home: &std::path::Path) -> (Directory, Arc<Faults>) {
         let faults = Arc::<Faults>::default();
         faults.renames_are_plain.store(true, Ordering::Relaxed);
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(std::fs::read(home.path().join("new")).unwrap(), [1]);
     }
 
-    /// An answer that was lost leaves the two names, or a process that was killed between the two steps.
+    /// A file has two names if an answer was lost, or if the process was killed between the two steps.
     #[test]
     fn a_rename_that_was_half_done_is_ended_by_the_next_try() {
         let home = tempfile::tempdir().unwrap();

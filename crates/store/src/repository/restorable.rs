@@ -1,10 +1,10 @@
-//! The last version that can be restored is never given up.
+//! Keeps the last version that can be restored.
 
 use super::Piece;
 use crate::Result;
 
-/// The version that has to stay although a retention gives it up: the newest that `can_be_restored` of those that go, unless one
-/// of those that stay can be. Both lists are in ascending order; the newest are looked at first.
+/// Returns the version that must stay although a retention gives it up: the newest of `going` that `can_be_restored`, or `None` if
+/// one of `staying` can be. Both lists are in ascending order, and the newest versions are checked first.
 pub fn last_restorable(
     staying: impl IntoIterator<Item = u64, IntoIter: DoubleEndedIterator>,
     going: impl IntoIterator<Item = u64, IntoIter: DoubleEndedIterator>,
@@ -18,8 +18,8 @@ pub fn last_restorable(
     going.find(|version| can_be_restored(*version))
 }
 
-/// Returns true if a version, and all that it is a difference against, can be restored by all ranks: whether all pieces are there, and
-/// all checksums match of those whose rank `is_read`.
+/// Returns true if all ranks can restore a version and all of its bases: if all pieces are there, and all checksums match in the
+/// pieces of the ranks for which `is_read` returns true.
 pub(crate) fn can_be_restored(
     version: u64,
     piece_of: impl Fn(u64, u32) -> Result<Piece>,

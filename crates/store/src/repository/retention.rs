@@ -1,11 +1,11 @@
-//! Retention: the versions that stay.
+//! Retention: the choice of the versions that stay.
 
 use super::{PieceInfo, VersionInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A choice of versions to keep: those that any of the rules keeps, and all that they are differences against, however
-/// indirectly. What is newer than the newest whole version stays too: it may still be completed.
+/// A rule for the versions that stay: those that any part of the rule keeps, and all of their bases, direct or indirect. Versions
+/// newer than the newest whole one stay as well, since they may still be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     newest: usize,
@@ -14,7 +14,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Keeps the `count` newest whole versions; at least the newest one is always kept.
+    /// Keeps the `count` newest whole versions. The newest one is kept in any case.
     #[must_use]
     pub fn newest(count: usize) -> Self {
         Self {
@@ -24,15 +24,15 @@ impl Retention {
         }
     }
 
-    /// Keeps versions whose numbers are multiples of `step` as well.
+    /// Also keeps versions whose numbers are multiples of `step`.
     #[must_use]
     pub fn and_every(self, step: u64) -> Self {
         let every = Some(step).filter(|step| *step > 0);
         Self { every, ..self }
     }
 
-    /// Keeps versions as well that were written less than `age` before now. By a clock that was set back, a version is
-    /// from the future and counts as young; by one that was set forward, the rule keeps less, and the others hold.
+    /// Also keeps versions that were written less than `age` ago. If the clock was set back, a version from the future counts as
+    /// young. If it was set forward, this part of the rule keeps less; the other parts are not affected.
     #[must_use]
     pub fn and_younger_than(self, age: Duration) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Retention {
         }
     }
 
-    /// Returns the versions that these rules give up now, of the whole versions `whole` in ascending order.
+    /// Returns the versions in `whole` that the rule gives up now. `whole` contains the whole versions in ascending order.
     #[must_use]
     pub fn given_up(&self, whole: &[VersionInfo]) -> Vec<u64> {
         let bases = whole
@@ -52,8 +52,8 @@ impl Retention {
         versions.filter(|version| !kept.contains(version)).collect()
     }
 
-    /// Returns the versions of a rank's `pieces`, not among those in `whole`, that these rules give up now: other ranks gave theirs up
-    /// before. Those newer than the newest whole version, and those that the rules would keep, may still be completed.
+    /// Returns those of a rank's `pieces` whose versions are not in `whole` and that the rule gives up now: other ranks gave theirs
+    /// up before. Pieces newer than the newest whole version, and pieces that the rule would keep, may still be completed.
     #[must_use]
     pub fn left_behind(&self, whole: &[VersionInfo], pieces: &[PieceInfo]) -> Vec<u64> {
         let Some(newest) = whole.last().map(|info| info.version) else {
@@ -81,8 +81,9 @@ impl Retention {
         given_up
     }
 
-    /// The versions of `whole` (ascending) that stay, but for what `bases` (version and its base, of all pieces that
-    /// there are) says that they need. `now` is in nanoseconds since 1970.
+    /// Returns the versions that stay: those of `whole` (ascending) that the rule keeps, all versions newer than the newest whole
+    /// one, and the bases of all these. `bases` maps the version of each existing piece to its base. `now` is in nanoseconds since
+    /// 1970.
     pub(super) fn kept(
         &self,
         whole: &[VersionInfo],
@@ -106,7 +107,7 @@ impl Retention {
     }
 }
 
-/// `versions` and all that they are differences against, however indirectly, by what `bases` says: versions and their bases.
+/// Returns `versions` and all of their bases, direct or indirect. `bases` maps versions to their bases.
 #[must_use]
 pub fn with_bases(versions: BTreeSet<u64>, bases: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
     let mut needed = versions.clone();
@@ -170,7 +171,7 @@ mod tests {
         };
         let pieces: Vec<PieceInfo> = (1..=12).map(piece).collect();
         let left = |rule: Retention| rule.left_behind(&whole([8, 10]), &pieces);
-        // 9 is on its way, as 11 and 12 are.
+        // Version 9 is about to be complete, as are 11 and 12.
         assert_eq!(left(Retention::newest(2)), [1, 2, 3, 4, 5, 6, 7]);
         let fourth = Retention::newest(1).and_every(4);
         assert_eq!(left(fourth), [1, 2, 3, 5, 6, 7, 9]);

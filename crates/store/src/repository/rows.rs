@@ -1,10 +1,10 @@
-//! The rows of indexes of blobs: what the head of each blob says.
+//! The rows of the indexes of blobs: the contents of the blobs' heads.
 
 use super::identity::Identity;
 use super::record::{Detail, Name, Record};
 use crate::BlobStamp;
 
-/// Words of a row.
+/// 64-bit words in a row.
 const WORDS: usize = 14;
 /// Bytes of a row.
 pub(super) const ROW: usize = WORDS * 8;
@@ -13,7 +13,7 @@ const MANIFEST: u64 = 1;
 const HAS_BASE: u64 = 2;
 const IS_ENCODED: u64 = 4;
 
-/// The row of a blob that holds this record.
+/// Returns the row of a blob that holds this record.
 pub(super) fn to_row(record: &Record, stamp: BlobStamp) -> [u8; ROW] {
     let identity = &record.identity;
     let mut words = [0; WORDS];
@@ -47,7 +47,7 @@ pub(super) fn to_row(record: &Record, stamp: BlobStamp) -> [u8; ROW] {
     row
 }
 
-/// The records in the rows of an index, with the size and tag of the blob of each.
+/// Returns the records in the rows of an index, each with the size and the tag of its blob.
 pub(super) fn of_rows(rows: &[u8]) -> impl Iterator<Item = (Record, u64, u64)> + '_ {
     rows.as_chunks::<ROW>().0.iter().filter_map(|row| {
         let mut words = [0; WORDS];

@@ -1,4 +1,4 @@
-//! Saving: each piece by itself or packed, and the manifest of a version whose pieces are all there.
+//! Saves pieces: alone or packed. The last piece of a version is followed by the manifest.
 
 use super::alone;
 use super::alone::ReplacedFile;
@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A call that saves many pieces hands them on in batches of about this many bytes.
+/// Bytes of a batch after which a call that saves many pieces writes it.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -30,23 +30,23 @@ pub(super) fn now() -> u64 {
 }
 
 impl Repository {
-    /// Saves this rank's piece of a version. When it returns, the piece is on the disk to stay. It takes part in a
-    /// version of several ranks once the others have saved theirs.
+    /// Saves this rank's piece of a version. The piece is durable when this returns. If the group has several ranks, the version is
+    /// complete once all of them have saved their pieces.
     ///
-    /// Threads may save different versions at the same time; small pieces then share one synchronisation.
+    /// Threads may save different versions at the same time. Small pieces then share one synchronisation of the file.
     ///
     /// # Errors
-    /// [`Error::Exists`] for a version that is whole or being saved; [`Error::Argument`] for names, shapes or a base
-    /// that cannot be; [`Error::Full`], [`Error::Write`], [`Error::File`]; [`Error::Vanished`] if the directory was
-    /// removed. After an error, what was there before is still there, and saving may be tried again.
+    /// [`Error::Exists`] for a version that is whole or being saved; [`Error::Argument`] for an invalid name, shape or base;
+    /// [`Error::Full`], [`Error::Write`] and [`Error::File`]; [`Error::Vanished`] if the directory was removed. After an error,
+    /// everything saved before is still there, and the caller may try again.
     pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
         self.save_all(std::slice::from_ref(snapshot))
     }
 
-    /// Saves many pieces, in their order. Small ones share writes and synchronisations.
+    /// Saves many pieces, in their order. Small pieces share writes and synchronisations.
     ///
     /// # Errors
-    /// As [`save`](Self::save); the pieces before the one that failed may have been saved.
+    /// As [`save`](Self::save). Pieces before the one that failed may have been saved.
     pub fn save_all(&self, snapshots: &[Snapshot<'_>]) -> Result<()> {
         self.save_all_when(snapshots, &|| Ok(()))
     }
@@ -78,7 +78,7 @@ impl Repository {
             saved = self.save_reserved(owned, snapshots, ready, &mut left);
         }
         if saved.is_err() {
-            // Pieces that are there are not being saved any more.
+            // Saved pieces have been removed from `saving`.
             let State {
                 saving,
                 unconfirmed,
@@ -96,13 +96,12 @@ impl Repository {
         versions.try_for_each(|version| self.finish(version))
     }
 
-    /// Saves a piece that another repository holds, as it is: the same identity, regions and checksums, which are checked on
-    /// the way. Nothing happens if it is there already; one of the same number that is older gives way to it.
+    /// Saves a piece of another repository unchanged, with its identity, regions and checksums, and verifies the checksums. Does
+    /// nothing if the same piece is here already. Replaces an older piece of the same number.
     ///
     /// # Errors
-    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Exists`] if there is a newer one of that number;
-    /// [`Error::GivenUp`] if it was [given up](Self::truncate);
-    /// [`Error::Argument`] for a piece of another rank or group.
+    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Exists`] if a newer piece has the number; [`Error::GivenUp`] if the
+    /// version was [given up](Self::truncate); [`Error::Argument`] for a piece of another rank or group.
     pub fn copy(&self, piece: &Piece) -> Result<()> {
         self.copy_when(piece, &|| Ok(()))
     }
@@ -178,7 +177,7 @@ impl Repository {
         })
     }
 
-    /// Returns the path of the directory, or words for a storage without one.
+    /// Returns the path of the directory, or a description for blobs.
     fn place(&self) -> PathBuf {
         match &self.top {
             Top::Directory(directory) => directory.path().to_path_buf(),
@@ -186,7 +185,7 @@ impl Repository {
         }
     }
 
-    /// Pieces that are kept are not `left`, nor being saved any more.
+    /// Writes the pieces of all snapshots. Removes each version from `left` and from those being saved once its piece is written.
     fn save_reserved(
         &self,
         owned: &Owned,
@@ -236,7 +235,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Lays a piece out for a directory: a large one for a file of its own.
+    /// Lays out a piece for a directory. A large piece is laid out for its own file.
     pub(super) fn layout<'s>(
         &self,
         snapshot: &Snapshot<'s>,
@@ -257,7 +256,7 @@ impl Repository {
             .and_then(|catalog| catalog.directory().ok().cloned())
     }
 
-    /// Of what is written next. Before the run's first own piece, what it gives up is noted.
+    /// Returns the label of the next record. Before the run's first own piece, notes the versions that the run gives up.
     pub(super) fn label(&self, owned: &Owned, kind: Kind) -> Result<RecordLabel> {
         if kind == Kind::Piece {
             self.note_truncations()?;
@@ -274,8 +273,8 @@ impl Repository {
         })
     }
 
-    /// Epoch and sequence of what is written next. The run is marked before anything of it is written: its epoch is not used
-    /// again, whatever becomes of that.
+    /// Returns epoch and sequence of the next record. Marks the run before it writes anything, so that no later run uses its epoch,
+    /// even if the write fails.
     fn next(&self, owned: &Owned) -> Result<(u32, u64)> {
         if self.blobs().is_some() {
             let state = self.state();
@@ -292,7 +291,7 @@ impl Repository {
         Ok((epoch, sequence))
     }
 
-    /// Notes that the run of this mark goes on from here, as this rank.
+    /// Leaves the mark of a run that continues from here as this rank.
     ///
     /// # Errors
     /// As [`save`](Self::save).
@@ -300,9 +299,9 @@ impl Repository {
         self.mark_as(self.writer()?, mark)
     }
 
-    /// A piece that lies here was brought back since the repository was opened: what this run writes, before which this is called,
-    /// counts rather than such pieces of the same numbers, and [`truncate`](Self::truncate) gives them up. The run is to be
-    /// [marked](Self::mark) anew.
+    /// Takes note of a piece that was copied here after the repository was opened. The pieces that this run writes later count
+    /// instead of copied pieces of the same numbers, and [`truncate`](Self::truncate) gives the copies up. The caller makes this
+    /// call before the run's first write, and [marks](Self::mark) the run again afterwards.
     ///
     /// # Errors
     /// [`Error::Argument`] if the repository was opened for reading.
@@ -338,7 +337,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns true if what is written here is found under the directory's path.
+    /// Checks that files written here are found under the directory's path.
     fn check_place(&self, owned: &Owned) -> Result<()> {
         match self.directory(self.options.rank) {
             Some(directory) => directory.check_place(&owned.files()?.lock),
@@ -346,7 +345,7 @@ impl Repository {
         }
     }
 
-    /// Writes a piece to a file of its own, in the place of one that does not count any more.
+    /// Writes a piece to its own file, which replaces a file that does not count any more.
     fn write_alone(
         &self,
         owned: &Owned,
@@ -369,7 +368,7 @@ impl Repository {
         } = owned.files()?;
         let record =
             alone::write(directory, old, layout, buffers, spares, ready).inspect_err(|_| {
-                // The new piece may have taken the old one's place and not be there to stay.
+                // The new piece may have replaced the old one without being durable.
                 if old == ReplacedFile::Known
                     && let Some(catalog) = self.state().catalogs.get_mut(&rank)
                 {
@@ -380,7 +379,7 @@ impl Repository {
         self.check_place(owned)
     }
 
-    /// Writes a batch of pieces, or a manifest of these rows, to a segment.
+    /// Writes a batch of pieces to a segment, or a manifest of the rows `rows`.
     pub(super) fn pack(
         &self,
         owned: &Owned,
@@ -393,14 +392,15 @@ impl Repository {
                 record.detail = Detail::Manifest(sum_of(rows.iter().copied()));
             }
         }
-        // For all who save at the same time: what they wrote is there now, and found from here on if the place is still right.
+        // Runs once for all callers that save at the same time: their records are on the disk now, and are listed if the directory
+        // is still at its path.
         owned.files()?.packer.save(batch, |records| {
             self.keep(self.options.rank, records);
             self.check_place(owned)
         })
     }
 
-    /// Pieces are there, and not being saved any more. Of a group, one caller says so for all.
+    /// Enters records that are on the disk, and ends the saves of their pieces. In a group of callers, one does this for all.
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
         let mut state = self.state();
         let State {
@@ -420,8 +420,8 @@ impl Repository {
         }
     }
 
-    /// Keeps other threads from saving this version and from pruning its base. The base may be saved later: what
-    /// a crash keeps from being saved is not found by readers. A `copy` may replace an older piece.
+    /// Keeps other threads from saving this version and from pruning its base. The base may be saved later: if a crash prevents
+    /// that, readers ignore this version. With `copy`, the identity of the new piece, an older piece may be replaced.
     pub(super) fn reserve(
         &self,
         version: u64,
@@ -431,7 +431,7 @@ impl Repository {
         self.wait_for_removal(version);
         let mut state = self.state();
         if self.blobs().is_some() {
-            // Another piece of that number is looked at when the identity of this one is known.
+            // A piece that already has the number is compared later, when the identity of the new piece is known.
             return match state.saving.contains_key(&version) {
                 true => Err(Error::Exists { version }),
                 false => {

@@ -1,4 +1,4 @@
-//! Reading everything, to find what no longer is what was written before it is needed.
+//! Reads everything, to find damage before the bytes are needed.
 
 use super::catalog::Catalog;
 use super::damage::Damage;
@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The findings of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// How many pieces were read.
+    /// Pieces that were read and are sound.
     pub pieces: u64,
-    /// How many bytes of them.
+    /// Bytes of these pieces.
     pub bytes: u64,
-    /// All that is damaged.
+    /// The damage that was found.
     pub damage: Vec<Damage>,
 }
 
 impl Repository {
-    /// Reads all pieces of all ranks (of one `version` only, if it is named) and checks every checksum. `progress` is
-    /// called, by several threads, with how many bytes of how many are done. Nothing is changed, and nothing is mended.
+    /// Reads all pieces of all ranks, or only those of `version` if it is given, and verifies every checksum. Calls `progress`,
+    /// from several threads, with the bytes that are done and the bytes in all. Changes and repairs nothing.
     ///
     /// # Errors
-    /// When a directory cannot be read; what is wrong with a file is in the outcome.
+    /// If a directory cannot be read. Faults of single files are part of the result.
     pub fn scrub(
         &self,
         version: Option<u64>,
@@ -46,7 +46,7 @@ impl Repository {
                 continue;
             };
             let directory = top.sub(&rank_name(rank), false)?;
-            // From the disk, whatever is known of it.
+            // A new catalog reads the files again, whatever is known of them.
             let mut catalog = Catalog::new(directory, rank);
             catalog.refresh()?;
             let damage = catalog.damage();
@@ -73,7 +73,7 @@ impl Repository {
             };
             let found = self.check(&mut catalogs[at], &record, &progress)?;
             catalogs[at].close();
-            // Padding is read and does not count.
+            // Padding is read but does not count.
             done.store(before + record.bytes, Ordering::Relaxed);
             match found {
                 Checked::Sound => {
@@ -87,7 +87,7 @@ impl Repository {
         Ok(scrubbed)
     }
 
-    /// [`scrub`](Self::scrub) of blobs, which were listed.
+    /// Scrubs blobs, as [`scrub`](Self::scrub) does. The blobs were listed before.
     fn scrub_blobs(
         &self,
         version: Option<u64>,
@@ -132,13 +132,13 @@ impl Repository {
                 }),
                 Some(Err(error)) => return Err(error),
             }
-            // Padding is read and does not count.
+            // Padding is read but does not count.
             done.store(before + bytes, Ordering::Relaxed);
         }
         Ok(scrubbed)
     }
 
-    /// Reads a piece. What is not as expected is looked up again: the writer may have moved it meanwhile.
+    /// Verifies a piece. After a failure, looks for the piece again, as the writer may have moved it meanwhile.
     fn check(
         &self,
         catalog: &mut Catalog,
@@ -172,7 +172,7 @@ impl Repository {
             match catalog.piece(record.version) {
                 None => return Ok(Checked::Gone),
                 Some(now) if !now.is_at(&record) => record = now.clone(),
-                // Written over at this moment.
+                // The file is being written over.
                 Some(_) if what.is_empty() => return Ok(Checked::Gone),
                 Some(_) => {
                     return Ok(Checked::Damaged(Damage {
@@ -187,7 +187,7 @@ impl Repository {
     }
 }
 
-/// The outcome of a piece.
+/// The result for one piece.
 enum Checked {
     Sound,
     /// The piece was given up meanwhile.

@@ -1,4 +1,4 @@
-//! Looking through a file: the records that are in it, and what is wrong with it.
+//! Reads through a file: finds the records in it, and its damage.
 
 use super::damage::{CHECKSUM, Damage, DamagedRange};
 use super::directory::FileStamp;
@@ -14,17 +14,17 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A file that was looked through, or a blob whose head is known. A history has one for each large version, so it is small.
+/// A file that was read through, or a blob whose head is known. A history has one entry for each large version, so it is small.
 #[derive(Debug, Default)]
 pub(crate) struct FileEntry {
-    /// In the order of their positions.
+    /// The records in the order of their positions.
     pub(crate) records: SmallVec<[Record; 1]>,
-    /// The state in lists, of a blob.
+    /// The state of the blob in listings; `None` for a file.
     pub(super) blob: Option<BlobEntry>,
     pub(super) published: bool,
-    /// True if some of it could not be read: it may be readable another time.
+    /// True if a part of the file could not be read; a later read may succeed.
     pub(crate) is_unreadable: bool,
-    /// Of a sound blob, none.
+    /// The other properties; `None` for a sound blob.
     pub(super) details: Option<Box<FileDetails>>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct FileEntry {
 pub(crate) struct FileDetails {
     pub(super) stamp: Option<FileStamp>,
     pub(crate) damage: Vec<Damage>,
-    /// The offset at which the next look at a segment that is still written begins: before it, all is whole.
+    /// The offset from which the next look reads a segment that is still written. All bytes before it are sound.
     pub(super) end: u64,
-    /// The end of the bytes that must stay, of a segment that was not closed.
+    /// For an open segment, the end of the bytes that must stay.
     pub(super) whole: u64,
-    /// The records that the lists of a segment's batches name, while it is written.
+    /// For an open segment, the rows of the indexes of its batches.
     pub(super) listed: Vec<IndexRow>,
 }
 
@@ -81,7 +81,7 @@ impl FileEntry {
         seen
     }
 
-    /// Enters a file that could not be read: records may be in it.
+    /// Makes the entry of a file that could not be read. The file may contain records.
     pub(super) fn unreadable(path: PathBuf, name: Name, published: bool) -> Self {
         let mut seen = Self::refused(path, UNREADABLE.what(), published);
         seen.is_unreadable = true;
@@ -126,7 +126,7 @@ impl FileEntry {
                 self.records.push(record);
                 return Ok(());
             }
-            // A published file is whole, or was; lists are read now, so they are checked now.
+            // A published file is complete, unless it was damaged. Manifests and indexes are used now, so they are verified now.
             match damaged_block(&handle.plain, &head) {
                 Ok(None) if head.kind == Kind::Manifest => {
                     record.detail = Detail::Manifest(sum_of(list(&handle.plain, &head)?));
@@ -181,14 +181,13 @@ impl FileEntry {
         Ok(())
     }
 
-    /// Looks through a segment that is still written, or that a crash left.
+    /// Reads through a segment that is still written, or that a crash left open.
     ///
-    /// Batches are written one after the other, each when the one before it was made to last. So bytes that are not whole before
-    /// whole ones are damaged, unless they became whole meanwhile; the last bytes may be a batch that was never ended, which
-    /// [`tail`] decides.
+    /// Batches are written in order, each after the previous one is durable. So unsound bytes before sound ones are damaged, unless
+    /// they have become sound meanwhile. The last bytes may be a batch that was never completed; [`tail`] decides that.
     fn look_open(&mut self, name: Name, handle: &Handle) -> Result<()> {
-        // The writer may have been at the batch that was not whole: then it is whole now, and perhaps a later one is not.
-        // Damaged bytes are found twice. A segment is finite, so this ends.
+        // The unsound bytes may have been a batch that the writer was just writing: then the batch is sound now, and perhaps a
+        // later one is not. Damaged bytes are found a second time. The segment is finite, so the loop ends.
         let mut before: Option<Vec<u64>> = None;
         let (mut damaged, last, end) = loop {
             let from = self.details().end;
@@ -229,7 +228,7 @@ impl FileEntry {
         Ok(())
     }
 
-    /// Returns what is not whole before something that is, what is not behind all that is, and where the latter ends.
+    /// Returns the damage before the last sound record, the damage behind it, and the end of that record.
     fn look_open_from(
         &mut self,
         from: u64,
@@ -281,7 +280,7 @@ impl FileEntry {
         Ok((damaged, last, end))
     }
 
-    /// Finds the records that a segment had and that are not there.
+    /// Adds damage for the records that `rows` list and that are not there.
     fn compare(&mut self, rows: &[IndexRow], handle: &Handle) {
         let there: BTreeSet<u64> = self.records.iter().map(|record| record.position).collect();
         for row in rows.iter().filter(|row| !there.contains(&row.position)) {
@@ -303,7 +302,8 @@ impl FileEntry {
     }
 }
 
-/// Hands every record from `offset` on to `each`, with where it ends, and every stretch that is none or cannot be read.
+/// Calls `each` with every record from `offset` on and the end of the record, and with every range that is no record or cannot be
+/// read.
 fn walk(
     handle: &Handle,
     offset: u64,
@@ -323,12 +323,12 @@ fn walk(
     }
 }
 
-/// Reads a list of records, whose blocks were checked.
+/// Reads the rows of a manifest or index whose blocks were verified.
 fn list<R: Row>(source: &impl Source<Error = Error>, head: &Head) -> Result<Vec<R>> {
     let Some(region) = head.regions.first() else {
         return Ok(Vec::new());
     };
-    // The list lies within the file, so it is no longer than the file.
+    // The rows lie within the file, so they are no longer than the file.
     let mut bytes = vec![0; region.length as usize];
     source.read(
         head.position + u64::from(head.length) + region.offset,

@@ -1,4 +1,4 @@
-//! Small records, packed: callers that save at the same time share one write and one synchronisation (group commit).
+//! Packs small records into segments. Callers that save at the same time share one write and one synchronisation (group commit).
 
 use super::aligned::Aligned;
 use super::batch::{Batch, batch_index, row, whole_index};
@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierflow_sync::{Condvar, Mutex, MutexGuard, rank};
 
-/// A segment that has grown to this many bytes is closed, and another one begun.
+/// Length in bytes at which a segment is closed and another one begun.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
-/// Space set aside for a new segment, in bytes. Later, it is as much as is in use.
+/// Bytes that are reserved for a new segment. Later, as many bytes are reserved as are in use.
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
@@ -28,27 +28,27 @@ const WRITE_BYTES: usize = 4 << 20;
 struct Open {
     number: u64,
     file: File,
-    /// Up to here it is on the disk, a multiple of [`BLOCK`].
+    /// End of the bytes that are on the disk, a multiple of [`BLOCK`].
     end: u64,
-    /// Up to here there is space for it.
+    /// End of the reserved bytes.
     reserved: u64,
-    /// So many bytes of the directory's limit are claimed for it.
+    /// Bytes of the directory's limit that are claimed for the segment.
     claimed: u64,
-    /// The highest epoch of a record in it.
+    /// The highest epoch of a record in the segment.
     epoch: u32,
     index: Vec<IndexRow>,
 }
 
-/// The state that a caller has to itself while it writes.
+/// The state that one caller owns while it writes.
 #[derive(Debug)]
 struct Writing {
     open: Option<Open>,
     memory: Aligned,
-    /// The limit has no room for the batches, so nothing was written.
+    /// True if the limit had no room for the batches, so that nothing was written.
     is_refused: bool,
 }
 
-/// Batches that are written together: how that ended, once it has.
+/// The callers whose batches are written together. `outcome` is set when the write has ended.
 #[derive(Debug, Default)]
 struct Group {
     outcome: OnceLock<Result<()>>,
@@ -56,22 +56,22 @@ struct Group {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The records that are written next, and their group.
+    /// The batches that are written next; `group` is the group of their callers.
     waiting: Vec<Batch>,
     group: Arc<Group>,
-    /// True if a caller is writing what was queued before.
+    /// True if a caller is writing batches that were queued before.
     is_led: bool,
-    /// Callers that the last group had, and those that had come meanwhile: so many are likely to come again.
+    /// Number of callers in the last group, plus those that came while it was written: so many are likely to come again.
     expected: usize,
-    /// How long writing the last group took.
+    /// The time that the write of the last group took.
     took: Duration,
     open: Option<Open>,
-    /// The buffer in which a batch is put together.
+    /// The buffer in which the bytes of a write are assembled.
     memory: Aligned,
 }
 
 impl Queue {
-    /// Returns true if as many wait as were expected, and may be written.
+    /// Returns true if no caller is writing, and as many batches wait as are expected.
     fn is_gathered(&self) -> bool {
         !self.is_led && self.waiting.len() >= self.expected
     }
@@ -83,16 +83,17 @@ type PackerGuard<'a> = MutexGuard<'a, Queue, { rank::PACKER }>;
 #[derive(Debug)]
 pub(crate) struct Packer {
     directory: Directory,
-    /// No space is set aside beyond what is written.
+    /// True if only bytes that are written are reserved.
     is_limited: bool,
-    /// A segment that has grown to this many bytes is closed, or of which a batch would make more.
+    /// Length in bytes at which a segment is closed. With `is_limited`, a segment is closed before a batch would exceed it.
     most: u64,
     /// The number of the newest segment.
     newest: AtomicU64,
-    /// The number of the segment to which batches are written, or were last. The records of all others are in the catalog.
+    /// The number of the segment to which batches are written, or were written last. The records of all other segments are in the
+    /// catalog.
     current: AtomicU64,
     queue: Mutex<Queue, { rank::PACKER }>,
-    /// A group was written: the next one may be.
+    /// Notified when a group was written, so that the next one may be.
     changed: Condvar,
 }
 
@@ -127,8 +128,8 @@ impl Packer {
         queue
     }
 
-    /// Waits, with patience, until those have come that had a part in the last group: they were woken all at once, and what is
-    /// synchronised without them keeps them waiting for as long as writing takes. So it waits for them no longer than that.
+    /// Waits for the callers of the last group, at most as long as that group's write took. All of them were woken together and are likely
+    /// to save again; a synchronisation without them would let them wait for the whole next write.
     fn gather<'a>(
         &'a self,
         mut queue: PackerGuard<'a>,
@@ -139,8 +140,8 @@ impl Packer {
         queue
     }
 
-    /// Writes a batch and makes it last, together with those of other callers. One of them writes for all, and hands the records
-    /// with their places on to its `keep`, which is the same for all.
+    /// Writes a batch and makes it durable, together with the batches of other callers. A single caller writes for all and
+    /// passes the records, with their places, to its `keep`. All callers pass an equivalent `keep`.
     pub(crate) fn save(
         &self,
         batch: Batch,
@@ -150,8 +151,8 @@ impl Packer {
         queue.waiting.push(batch);
         let group = Arc::clone(&queue.group);
         let is_taken = |queue: &Queue| !Arc::ptr_eq(&queue.group, &group);
-        // The first caller of a group waits for the others and writes. The caller that makes the group as large as expected writes
-        // in its place: that caller runs already, and the first one would have to be woken.
+        // The first caller of a group waits for the others and writes. If another caller completes the expected number, that caller
+        // writes instead: it is already running, whereas the first one would have to be woken.
         let is_first = queue.waiting.len() == 1;
         if is_first {
             queue = self.wait(queue, |queue| is_taken(queue) || !queue.is_led);
@@ -172,10 +173,10 @@ impl Packer {
         drop(queue);
 
         let begun = Instant::now();
-        // A panic ends the group, too: its callers and the next leader wait for an outcome.
+        // Even a panic must end the group, since its callers and the next leader wait for an outcome.
         let written = guarded("writing records", || self.write(&mut writing, &mut batches));
         if written.is_err() && !writing.is_refused {
-            // Bytes behind the end are unknown; bytes before it stay.
+            // The bytes behind the end are unknown, so the file is truncated; the bytes before the end stay.
             if let Some(open) = writing.open.take() {
                 let name = Name::Segment(open.number).unpublished();
                 if self.directory.truncate(&name, &open.file, open.end).is_ok() {
@@ -189,7 +190,7 @@ impl Packer {
             .iter_mut()
             .flat_map(|batch| std::mem::take(&mut batch.records));
         let records = records.map(|(_, _, record)| record);
-        // Before another group is written: it may go to another segment.
+        // `keep` runs before another group is written, since that group may go to another segment.
         let outcome = written.and_then(|()| guarded("noting records", || keep(records.collect())));
         {
             let mut queue = self.queue();
@@ -216,7 +217,7 @@ impl Packer {
         };
         if open.as_ref().is_some_and(is_complete) {
             let closed = self.close(open);
-            // If that failed, it stays readable as it is, and is closed when the directory is opened again.
+            // If the close fails, the segment stays readable as it is, and is closed when the directory is opened again.
             *open = None;
             closed?;
         }
@@ -246,7 +247,7 @@ impl Packer {
                 false => at.max((2 * open.end).min(self.most)),
             };
             match self.directory.reserve(&open.file, more) {
-                // The records that are written now may still fit.
+                // The present records may fit all the same.
                 Ok(()) | Err(Error::Full { .. }) => open.reserved = more,
                 failed => failed?,
             }
@@ -264,12 +265,13 @@ impl Packer {
         Ok(())
     }
 
-    /// Returns the number of a segment that is to be.
+    /// Returns the number of the next segment.
     fn next(&self) -> u64 {
         self.newest.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The segment to which a batch may be on its way. The records of all others are in the catalog, for whoever has locked that.
+    /// Returns the segment to which a batch may be on its way. For a caller that has locked the catalog, the records of all other
+    /// segments are in it.
     pub(crate) fn current(&self) -> Name {
         Name::Segment(self.current.load(Ordering::Acquire))
     }
@@ -278,7 +280,7 @@ impl Packer {
         let number = self.next();
         self.current.store(number, Ordering::Release);
         let name = Name::Segment(number).unpublished();
-        // Other ranks look at what has come to it, and this one restores from it.
+        // Other ranks look for new records in the segment, and this rank restores from it.
         let readers = Readers::Meanwhile;
         let create = |reserve| {
             self.directory
@@ -286,7 +288,7 @@ impl Packer {
         };
         let reserved = if self.is_limited { 0 } else { FIRST_BYTES };
         let file = match create(reserved) {
-            // The records that are asked for now may still fit.
+            // The present records may fit all the same.
             Err(Error::Full { .. }) => create(0)?,
             file => file?,
         };
@@ -302,7 +304,7 @@ impl Packer {
         })
     }
 
-    /// Ends the segment that is being written with the list of its records, and publishes it.
+    /// Closes the current segment: writes the index of its records at the end, and publishes it.
     fn close(&self, open: &mut Option<Open>) -> Result<()> {
         let Some(segment) = open.as_mut() else {
             return Ok(());
@@ -330,17 +332,18 @@ impl Packer {
         Ok(())
     }
 
-    /// Publishes the segment that is being written: what is saved next begins another one.
+    /// Publishes the current segment. The next save begins another one.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut queue = self.wait(self.queue(), |queue| !queue.is_led);
         let mut open = queue.open.take();
         let result = self.close(&mut open);
-        // If that failed, it stays readable as it is, and is closed when the directory is opened again.
+        // If the close failed, the segment stays readable as it is, and is closed when the directory is opened again.
         drop(open);
         result
     }
 
-    /// Writes a whole segment of a number of its own: no other is written over, and who reads one finds it or its successor.
+    /// Writes a batch as a whole segment under a new number. Overwrites no segment, so a reader finds either the old segment or
+    /// this one.
     pub(crate) fn rewrite(&self, batch: &mut Batch) -> Result<Vec<Record>> {
         let number = self.next();
         let file = Name::Segment(number);
@@ -377,15 +380,15 @@ impl Packer {
     }
 }
 
-/// Ends a segment that a process left: lists what is whole in it, and what it had listed and is damaged, behind all that must
-/// stay, and publishes it.
+/// Closes a segment that a process left open. Writes an index behind all bytes that must stay, and publishes the segment. The index
+/// lists the sound records, and damaged ones that indexes of batches list.
 pub(super) fn close_left(directory: &Directory, file: Name, seen: &FileEntry) -> Result<()> {
     let name = file.unpublished();
     let output = directory.go_on(&name)?;
     let rest = seen.details().whole % BLOCK as u64;
     let mut end = seen.details().whole - rest;
     if rest > 0 {
-        // Behind it is what never became a batch.
+        // The bytes behind it never became a batch.
         let mut memory = Aligned::default();
         let block = memory.get_mut(BLOCK);
         output.read_at(end, block)?;
@@ -412,7 +415,7 @@ impl Drop for Packer {
     }
 }
 
-/// Writes `parts` one after the other from `offset`, a multiple of [`BLOCK`], and zeros to the next one, which is
+/// Writes `parts` one after the other from `offset` on, a multiple of [`BLOCK`], and zeros up to the next multiple, which is
 /// returned.
 fn write_all<'a>(
     file: &impl Storage,

@@ -6,13 +6,13 @@ use crate::container::{BLOCK_BYTES, Element, Head, RegionInfo, UNIT, checksum, r
 use crate::file::BLOCK;
 use crate::{Error, Result};
 
-/// Fills memory with the bytes of a region from an offset on. Called from several threads.
+/// Fills memory with the bytes of a region from an offset on. Several threads call it.
 pub type Pull<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
 
 /// Waits until a piece may be published.
 pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
 
-/// A region to be saved: a name, and bytes that are borrowed or fetched when they are written.
+/// A region to save: a name, and bytes that are borrowed, or fetched when they are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'a> {
     name: &'a str,
@@ -36,7 +36,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Fills `into` from `offset`; the range is within the region.
+    /// Fills `into` from `offset` on; the range is within the region.
     fn fill(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         match self {
             Self::Borrowed(bytes) => {
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Bytes<'_> {
 }
 
 impl<'a> Region<'a> {
-    /// Bytes of which nothing is said. The name has 1 to 1024 bytes.
+    /// Makes a region of bytes of unknown meaning. The name has 1 to 1024 bytes.
     #[must_use]
     pub fn new(name: &'a str, bytes: &'a [u8]) -> Self {
         Self {
@@ -68,8 +68,8 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// `length` bytes that lie elsewhere: `pull` fetches them, a few MiB at a time and in any order. What it fails with is
-    /// what saving fails with.
+    /// Makes a region of `length` bytes that `pull` fetches, a few MiB at a time and in any order. An error of `pull` becomes the
+    /// error of the save.
     #[must_use]
     pub fn pulled(name: &'a str, length: u64, pull: &'a Pull<'a>) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Says what the bytes are: an array of up to 8 extents, slowest first, so that they can be exported as one.
+    /// Declares the bytes an array of up to 8 extents, slowest first, so that they can be exported as one.
     #[must_use]
     pub fn array(self, element: Element, shape: &'a [u64]) -> Self {
         Self {
@@ -88,8 +88,8 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Says what its bytes are once they are decoded: the regions that they become, with their offsets in those of all the
-    /// snapshot's regions. Of [`Element::Encoded`] alone.
+    /// Declares the regions that the bytes become once they are decoded, with their offsets in the decoded bytes of all regions of
+    /// the snapshot. Only for [`Element::Encoded`].
     #[must_use]
     pub fn decoded_to(self, parts: &'a [RegionInfo]) -> Self {
         Self { parts, ..self }
@@ -99,16 +99,16 @@ impl<'a> Region<'a> {
 /// The piece of one rank of a version, to be saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
-    /// The version's number.
+    /// Number of the version.
     pub version: u64,
-    /// The version that this one is a difference against: this one counts once that one is whole.
+    /// The version that this one is a difference against. A difference counts once its base is whole.
     pub base: Option<u64>,
     /// The regions of the piece. No two have the same name.
     pub regions: &'a [Region<'a>],
 }
 
 impl<'a> Snapshot<'a> {
-    /// A piece that builds upon no other version.
+    /// Makes a snapshot of a piece that builds upon no other version.
     #[must_use]
     pub const fn new(version: u64, regions: &'a [Region<'a>]) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// A piece laid out: its head (still without checksums) and what fills the payload.
+/// The layout of a piece: its head, still without checksums, and the source of its payload.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) head: Head,
@@ -129,12 +129,12 @@ pub(crate) struct Layout<'a> {
 #[derive(Debug)]
 enum Payload<'a> {
     Regions(&'a [Region<'a>]),
-    /// As it lies elsewhere, byte for byte.
+    /// The payload of another piece, byte for byte.
     Copy(&'a Piece),
 }
 
 impl<'a> Layout<'a> {
-    /// Lays `snapshot` out in a file of its own (`alone`), in whole blocks, or in as little as may be.
+    /// Lays out `snapshot`: in whole blocks for its own file if `alone` is true, else in as few bytes as possible.
     pub(crate) fn new(snapshot: &Snapshot<'a>, label: RecordLabel, alone: bool) -> Result<Self> {
         let refused = |what| Error::Argument(format!("version {}: {what}", snapshot.version));
         let too_large = || refused("it is too large for one record".to_owned());
@@ -187,8 +187,8 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// A copy of a piece, its payload and the checksums of that as they are: it has the same identity. One of format 1 takes
-    /// the `sequence` of where it goes.
+    /// Lays out a copy of a piece with the same payload, checksums and identity. A copy of a format 1 piece gets `sequence`, which
+    /// belongs to its new place.
     pub(crate) fn copy(piece: &'a Piece, sequence: u64, alone: bool) -> Result<Self> {
         let mut head = Head {
             position: 0,
@@ -207,7 +207,7 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Fills `bytes` with the payload from `offset`, the start of a block: the regions and the zeros between them.
+    /// Fills `bytes` with the payload from `offset`, the start of a block: with the regions and the zeros between them.
     pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let regions = match self.payload {
             Payload::Regions(regions) => regions,
@@ -236,7 +236,7 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Appends the whole record to `record`, its head as if it lay at the start of a file. Returns the head's length.
+    /// Appends the whole record to `record`, with a head for the start of a file. Returns the length of the head.
     pub(crate) fn encode(&mut self, record: &mut Vec<u8>) -> Result<usize> {
         let start = record.len();
         let payload = start + self.head.length as usize;
@@ -253,7 +253,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The head as it is written.
+/// Returns the bytes of a head as they are written.
 pub(crate) fn encoded(head: &Head) -> Result<Vec<u8>> {
     head.encode()
         .map_err(|what| Error::Argument(format!("version {}: {what}", head.version)))

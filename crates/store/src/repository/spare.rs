@@ -1,8 +1,8 @@
-//! Files of large pieces that were given up, to be written over: a file system takes a third longer to write to a new file
-//! than to one whose blocks it has found before, and gives blocks back no faster.
+//! Files of large pieces that were given up, kept to be overwritten. A write to a new file takes a third longer than one to a file
+//! whose blocks the file system has already allocated, and the file system frees blocks no faster.
 //!
-//! A spare has a name that no reader looks for and that the next process removes before it writes. A reader of a file
-//! holds a shared lock on it, so what is still read is never written over.
+//! A spare file has a name that no reader looks for and that the next process removes before it writes. A reader holds a shared
+//! lock on its file, so a file is never overwritten while it is read.
 
 use super::directory::Directory;
 use crate::Result;
@@ -10,18 +10,18 @@ use crate::file::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierflow_sync::{Mutex, MutexGuard, rank};
 
-/// No more spares are kept.
+/// The most spare files that are kept.
 const MOST: usize = 2;
 
-/// The spares of one rank.
+/// The spare files of one rank.
 #[derive(Debug)]
 pub(crate) struct SpareFiles {
-    /// Counts the files that were retired.
+    /// Number of files that were retired.
     retired: AtomicU64,
-    /// No spare is kept.
+    /// True if no spare file is kept.
     is_limited: bool,
     directory: Directory,
-    /// Names and sizes.
+    /// Names of the spare files, and their sizes in bytes.
     names: Mutex<Vec<(String, u64)>, { rank::PACKER }>,
 }
 
@@ -39,15 +39,15 @@ impl SpareFiles {
         self.names.lock()
     }
 
-    /// Returns a name for a file without readers. It is not that under which a piece of the file's number is written: another
-    /// thread may be writing one.
+    /// Returns a name for a file without readers. The name differs from the temporary name of a piece of the same version, as
+    /// another thread may be writing such a piece.
     pub(super) fn next_name(&self) -> String {
         let number = self.retired.fetch_add(1, Ordering::Relaxed);
         format!("x{number:020}.tmp")
     }
 
-    /// Takes the name of a file of `size` bytes away from its readers. What is returned is for [`put`](Self::put), once the
-    /// directory was synchronised; `None` where there are enough spares, and the file was removed.
+    /// Takes a file of `size` bytes away from its readers. Returns the file for [`put`](Self::put), after the directory was
+    /// synchronised; `None` if there are enough spare files, and the file was removed.
     pub(super) fn retire(
         &self,
         published: &str,
@@ -62,7 +62,7 @@ impl SpareFiles {
         Ok(Some(FreedFile(unpublished.to_owned(), size)))
     }
 
-    /// Lets a file be written over: that it lost its name will last.
+    /// Lets a file be overwritten. The removal of its published name is durable.
     pub(super) fn put(&self, FreedFile(name, size): FreedFile) {
         let mut names = self.names();
         if names.len() < MOST {
@@ -72,12 +72,13 @@ impl SpareFiles {
         }
     }
 
-    /// Gives the space of a file back that must not be written over.
+    /// Removes a file that must not be overwritten.
     pub(super) fn discard(&self, FreedFile(name, _): FreedFile) {
         let _left_to_recovery = self.directory.remove(&name);
     }
 
-    /// A file of about `size` bytes to write over, under the name `name`; `None` if there is none, and a new one may be made.
+    /// Returns a file of about `size` bytes to overwrite, under the name `name`; `None` if there is none, and the caller may make a
+    /// new one.
     pub(super) fn take(&self, name: &str, size: u64) -> Option<File> {
         let fits = |has: u64| (size..=size + size / 4).contains(&has);
         let found = {
@@ -94,7 +95,7 @@ impl SpareFiles {
         file
     }
 
-    /// Gives the space of all spares back.
+    /// Removes all spare files.
     pub(super) fn clear(&self) {
         for (name, _) in self.names().drain(..) {
             let _left_to_recovery = self.directory.remove(&name);
@@ -102,7 +103,7 @@ impl SpareFiles {
     }
 }
 
-/// A file without its name.
+/// A file that has lost its published name.
 #[derive(Debug)]
 pub(super) struct FreedFile(String, u64);
 

@@ -1,4 +1,4 @@
-//! The state of a repository: the catalogs of its ranks, and which versions they make.
+//! The state of a repository: the catalogs of its ranks, and the versions that they form.
 
 use super::catalog::Catalog;
 use super::damage::Damage;
@@ -14,56 +14,57 @@ use std::ops::Bound;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) catalogs: BTreeMap<u32, Catalog>,
-    /// The versions that are being saved, each with the version that it is a difference against.
+    /// The versions that are being saved, each with its base.
     pub(super) saving: BTreeMap<u64, Option<u64>>,
-    /// The versions that this process saved: their checksums were made of the bytes that were handed to the disk.
+    /// The versions that this process saved: their checksums were computed from the bytes that were passed to the disk.
     pub(super) saved: BTreeSet<u64>,
-    /// Entries that have the name of a rank's directory and are none.
+    /// Refused directories of ranks, with the reasons.
     pub(super) refused: BTreeMap<u32, Damage>,
-    /// The list of blobs.
+    /// The state that concerns blobs only.
     pub(super) listing: Listing,
-    /// Versions whose saving failed, though their pieces may be there: a write to a blob may have been executed, a later piece of the
-    /// same call or the list of the version may have failed.
+    /// Versions whose save failed although their pieces may be there: a write to a blob may have succeeded, or a later piece of the
+    /// same call, or the manifest, may have failed.
     pub(super) unconfirmed: BTreeSet<u64>,
-    /// Versions that are being removed from blobs.
+    /// Versions whose blobs are being removed.
     pub(super) removing: BTreeSet<u64>,
 }
 
 /// A whole version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionInfo {
-    /// The number of the version.
+    /// Number of the version.
     pub version: u64,
-    /// How many pieces it consists of.
+    /// Number of its pieces.
     pub ranks: u32,
-    /// The bytes of the regions of all its pieces.
+    /// Bytes of the regions of all pieces.
     pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    /// Bytes after decoding, if some regions are [`Encoded`](crate::container::Element::Encoded).
     pub decoded: Option<u64>,
-    /// When its first rank wrote it, in nanoseconds since 1970 by that one's clock.
+    /// Time at which rank 0 wrote its piece, in nanoseconds since 1970 by that rank's clock.
     pub created: u64,
-    /// The run of the application that wrote it.
+    /// Number of the application's run that wrote the version.
     pub run: u64,
-    /// The version that it is a difference against.
+    /// The version that this one is a difference against.
     pub base: Option<u64>,
 }
 
-/// The piece of one rank, as far as its head tells.
+/// The piece of one rank, as described by its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceInfo {
-    /// The version.
+    /// Number of the version.
     pub version: u64,
-    /// How many pieces it consists of.
+    /// Number of the version's pieces.
     pub ranks: u32,
-    /// The identity of the piece, wherever it is copied.
+    /// The identity of the piece, the same for all copies.
     pub identity: Identity,
-    /// The bytes of its regions.
+    /// Bytes of the regions.
     pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    /// Bytes after decoding, if some regions are [`Encoded`](crate::container::Element::Encoded).
     pub decoded: Option<u64>,
 }
 
-/// Returns the decoded bytes of pieces of so many bytes, and so many once they are decoded.
+/// Returns the bytes of all pieces after decoding; `None` if no piece is encoded. For each piece, `pieces` has its bytes, and its
+/// bytes after decoding if it is encoded.
 pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
     let (mut sum, mut is_any) = (0_u64, false);
     for (bytes, decoded) in pieces {
@@ -89,7 +90,7 @@ impl Heads for State {
 
     fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
         let below = before.map_or(Bound::Unbounded, Bound::Excluded);
-        // Every version has a rank 0.
+        // Every version has a piece of rank 0.
         let first = self.catalogs.get(&0).into_iter();
         let versions =
             first.flat_map(move |catalog| catalog.pieces.range((Bound::Unbounded, below)));
@@ -102,7 +103,8 @@ impl State {
         self.catalogs.get(&rank)?.piece(version)
     }
 
-    /// Why a version is not there. A head that was damaged since it was published tells more than that there is none.
+    /// Returns the error for a version that is not whole. If the version is damaged, the damage says more than [`Error::NoVersion`]
+    /// would.
     pub(super) fn missing(&self, version: u64) -> Error {
         let older = self.older(Some(version));
         match self.damage_of(version) {

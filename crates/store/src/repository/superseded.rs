@@ -1,4 +1,4 @@
-//! The note of copies that do not count any more: other copies of their versions, or of their bases, do.
+//! The note of superseded copies: other copies of their versions, or of their bases, count instead.
 
 use super::catalog::{Catalog, RefreshResult};
 use super::damage::Damage;
@@ -10,17 +10,17 @@ use crate::Result;
 use crate::container::{Source, checksum};
 use std::collections::BTreeSet;
 
-/// The name of the note. Releases that know none pass over it.
+/// The name of the note. Older releases ignore a file of this name.
 const NOTE: &str = "superseded.note";
 
-/// No longer note is read, in bytes: so many copies lie in no directory.
+/// The greatest length of a note that is read, in bytes. No directory has so many copies.
 const LONGEST: u64 = 256 << 20;
 
-/// The fault of a note of which a line has another checksum.
+/// The fault of a note with a line whose checksum does not match.
 const DAMAGED: &str =
     "a line of the note of superseded copies is damaged: one of them may count again";
 
-/// A copy, by its number and identity.
+/// A copy, identified by its number and identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     version: u64,
@@ -34,7 +34,7 @@ impl Entry {
         Self {
             version,
             epoch: identity.epoch,
-            // Copies of format 1 were given sequences of their own.
+            // Copies of a format 1 piece have different sequences.
             sequence: match identity.epoch {
                 0 => 0,
                 _ => identity.sequence,
@@ -67,11 +67,11 @@ impl Entry {
     }
 }
 
-/// The copies that were noted not to count any more, in the directory of a rank.
+/// The superseded copies in the directory of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {
     entries: BTreeSet<Entry>,
-    /// Of the note as it was read.
+    /// The stamp of the note that was read.
     stamp: Option<FileStamp>,
     /// The damage of the note.
     pub(crate) damage: Option<Damage>,
@@ -82,13 +82,14 @@ impl Superseded {
         !self.entries.is_empty() && self.entries.contains(&Entry::of(version, identity))
     }
 
-    /// Reads the note if it changed, and tells if it says something else than before. A damaged line is named as damage, and its copy may
-    /// count again. A note that gives way to another one meanwhile is `Gone`: the list stays as it was until the next look.
+    /// Reads the note if it changed. Returns `Changed` if its entries differ from before, and `Gone` if another note replaced it
+    /// meanwhile; then the entries stay as they were until the next look. A damaged line becomes the damage of the note, and its
+    /// copy may count again.
     ///
     /// # Errors
-    /// When the note cannot be read: which copies count is not known then.
+    /// If the note cannot be read. Then it is not known which copies count.
     pub(super) fn refresh(&mut self, directory: &Directory) -> Result<RefreshResult> {
-        // A list of the directory may lack the note, as while it is replaced on NFS: its name is asked for.
+        // The note is looked up by its name, since a listing of the directory may lack it, as while it is replaced on NFS.
         let stamp = directory.stamp(NOTE)?;
         if stamp == self.stamp {
             return Ok(RefreshResult::Same);
@@ -128,7 +129,7 @@ impl Superseded {
 }
 
 impl Catalog {
-    /// Returns true if a noted copy lies in some file.
+    /// Returns true if a file contains a superseded copy.
     fn holds_noted(&self) -> bool {
         let records = self.files.values().flat_map(|seen| &seen.records);
         let mut pieces = records.filter(|record| record.manifest().is_none());
@@ -137,11 +138,11 @@ impl Catalog {
 }
 
 impl Repository {
-    /// Notes, durably, that these pieces of this rank do not count any more: other copies of their versions, or of their bases,
-    /// do. They are not listed from now on, copies of them are refused, and their numbers are free.
+    /// Notes durably that these pieces of this rank are superseded: other copies of their versions, or of their bases, count
+    /// instead. From now on the pieces are not listed, copies of them are refused, and their numbers are free.
     ///
     /// # Errors
-    /// As [`save`](Self::save). After an error, they count as before.
+    /// As [`save`](Self::save). After an error, the pieces count as before.
     pub fn supersede(&self, pieces: &[(u64, Identity)]) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());
@@ -160,7 +161,7 @@ impl Repository {
         let new = pieces
             .iter()
             .map(|(version, identity)| Entry::of(*version, identity));
-        // Earlier ones whose copies were removed are of no use any more. Where a file could not be read, they may be in that one.
+        // Entries whose copies were removed are dropped. If some file could not be read, the copies may be in it.
         let mut files = catalog.files.values();
         let all_are_read = files.all(|file| file.details().damage.is_empty());
         let mut entries = catalog.superseded.entries.clone();
@@ -181,7 +182,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the pieces that were [noted](Self::supersede) not to count any more.
+    /// Removes the pieces that were [superseded](Self::supersede).
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
@@ -248,7 +249,7 @@ mod tests {
         faults.lists_lack_notes.store(false, Ordering::Relaxed);
         drop(writer);
         assert_eq!(numbers(&open()), [4]);
-        // A note that is gone says nothing any more.
+        // A note that was removed has no effect any more.
         std::fs::remove_file(home.path().join("rank-0/superseded.note")).unwrap();
         assert_eq!(numbers(&open()), [1, 2, 3, 4]);
     }

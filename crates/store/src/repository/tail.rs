@@ -1,8 +1,8 @@
-//! The bytes behind the last whole record of a segment that was not closed: a batch that was never ended, and so never
-//! reported as saved, or one that was damaged since.
+//! The bytes behind the last sound record of an open segment: either a batch that was never completed, and so never reported as
+//! saved, or a batch that was damaged later.
 //!
-//! Each batch ends with the list of its records. So a record before a sound list was written, and is damaged if it does not
-//! match. Where the list itself is not sound, this file decides: the list was never written in full, or it is damaged.
+//! Each batch ends with the index of its records. So a record before a sound index was written, and is damaged if it does not match
+//! its checksums. If the index itself is not sound, this module decides whether it was never written completely or is damaged.
 
 use super::batch::batch_index;
 use super::damage::DamagedRange;
@@ -19,15 +19,15 @@ pub(super) struct OpenSegmentEnd {
     pub(super) end: u64,
 }
 
-/// Bytes read at a time.
+/// Bytes that are read at a time.
 const STEP: u64 = 1 << 20;
-/// Within a head.
+/// Offsets of fields within a head, in bytes.
 const FORMAT_AT: usize = 8;
 const KIND_AT: usize = 88;
 const INDEX: u8 = Kind::Index as u8;
 
-/// Decides whether the bytes behind `end` are damage or an unfinished batch. `end` is the end of the last whole record of
-/// `records` and of the lists, which name `listed`.
+/// Decides whether the bytes behind `end` are damaged or an incomplete batch. `end` is the end of the last sound record or index.
+/// `records` are the sound records, and `listed` the rows of the sound indexes.
 pub(super) fn classify(
     handle: &Handle,
     records: &[Record],
@@ -62,7 +62,7 @@ pub(super) fn classify(
     }
     let padding = bytes(handle, end, batch - end)?;
     let start = bytes(handle, batch, UNIT as u64)?;
-    // A list may have been written when the segment was to be closed.
+    // An index may have been written when the segment was to be closed.
     let is_format_1 = start.get(FORMAT_AT) == Some(&1) && start.get(KIND_AT) != Some(&INDEX);
     if pending.is_empty() && !is_format_1 {
         if let Some(at) = padding.iter().position(|byte| *byte != 0) {
@@ -72,7 +72,7 @@ pub(super) fn classify(
         }
         return Ok(tail);
     }
-    // Format 1 does not tell where batches end.
+    // In format 1, the ends of batches cannot be determined.
     if let Some((first, last)) = written(handle, end)? {
         let what = "it was not whole when the writing ended, or is damaged";
         tail.damage.push(damaged(first, what));
@@ -81,7 +81,7 @@ pub(super) fn classify(
     Ok(tail)
 }
 
-/// Returns true if bytes are those expected but for a few, and not as they are before all of them are written.
+/// Returns true if `there` equals `expected` except for a few bytes, and is not the state of an incomplete write.
 fn is_changed(expected: &[u8], there: &[u8]) -> bool {
     let mut there = there.to_vec();
     there.resize(expected.len(), 0);
@@ -100,7 +100,7 @@ fn is_changed(expected: &[u8], there: &[u8]) -> bool {
     4 * equal >= 3 * all
 }
 
-/// As many bytes from `offset` on as there are, up to `length`.
+/// Reads up to `length` bytes from `offset` on, as many as there are.
 fn bytes(handle: &Handle, offset: u64, length: u64) -> Result<Vec<u8>> {
     let rest = handle.plain.size()?.saturating_sub(offset);
     let mut bytes = vec![0; length.min(rest) as usize];
@@ -108,7 +108,7 @@ fn bytes(handle: &Handle, offset: u64, length: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first byte from `offset` on that is not zero, and the first unit behind the last one.
+/// Returns the offset of the first byte that is not zero, from `offset` on, and the end of the last unit with such a byte.
 fn written(handle: &Handle, offset: u64) -> Result<Option<(u64, u64)>> {
     let (mut at, size) = (offset, handle.plain.size()?);
     let (mut first, mut last) = (None, 0);

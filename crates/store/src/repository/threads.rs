@@ -1,13 +1,13 @@
-//! Work on many items by several threads at a time: parts of large pieces, and requests.
+//! Work of several threads on many items, such as parts of large pieces, or requests.
 
 use crate::Result;
 use tierflow_sync::{Mutex, rank};
 
-/// Bytes of one write, a multiple of the block that a checksum covers.
+/// Bytes of one write, a multiple of the block under one checksum.
 pub(super) const WRITE_BYTES: u64 = 4 << 20;
 
-/// Does `work` with each of `items` on so many threads, of which this is one. `begin` makes what a thread keeps from one item to the
-/// next. Returns the first error, after which no item is begun.
+/// Calls `work` with each of `items` on `threads` threads, including the calling one. `begin` makes the state that a thread keeps
+/// from item to item. Returns the first error; after an error, no further item is started.
 pub(super) fn side_by_side<T, S>(
     threads: usize,
     items: impl Iterator<Item = T> + Send,
@@ -25,7 +25,7 @@ pub(super) fn side_by_side<T, S>(
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
-            // A thread that cannot be had is one less.
+            // If a thread cannot be started, fewer threads work.
             .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
             .collect();
         let mut result = run();
@@ -39,7 +39,7 @@ pub(super) fn side_by_side<T, S>(
     })
 }
 
-/// Does `work` with each of `items`, so many at a time, and calls `done` with each outcome. Returns the first error.
+/// Calls `work` with each of `items`, up to `at_a_time` at the same time, and `done` with each result. Returns the first error.
 pub(super) fn in_parallel<T: Send, O>(
     at_a_time: usize,
     items: Vec<T>,

@@ -1,4 +1,4 @@
-//! A piece handed on part by part, to callers that cannot take it in one buffer of ordinary memory.
+//! Passes on a piece part by part, for callers that cannot take it in one buffer of ordinary memory.
 
 use super::aligned::Aligned;
 use super::piece::{Part, Piece};
@@ -8,11 +8,10 @@ use std::ops::Range;
 use tierflow_sync::{Mutex, rank};
 
 impl Piece {
-    /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
-    /// and checked before.
+    /// Passes a region to `push`, from start to end, in verified parts of a few MiB, each with its offset in the region.
     ///
     /// # Errors
-    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    /// As [`restore`](Self::restore), and the error of `push`, which ends the call.
     pub fn read_through(
         &self,
         name: &str,
@@ -33,19 +32,19 @@ impl Piece {
         Ok(())
     }
 
-    /// Hands all regions on to `push`, as if each began where the one before ends, in parts of a few MiB at most, each with its
-    /// offset in them all and checked before. Of the disk, what `wants` none of the bytes of is left out. Several threads read,
-    /// so the parts come in any order, and one after the other.
+    /// Passes all regions to `push`, as if each began where the previous one ends, in verified parts of at most a few MiB, each
+    /// with its offset in this sequence. Parts of which `wants` wants no byte are not read. Several threads read, so the parts come
+    /// in any order, but never two at the same time.
     ///
     /// # Errors
-    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    /// As [`restore`](Self::restore), and the error of `push`, which ends the call.
     pub fn read_range_through(
         &self,
         wants: &(dyn Fn(Range<u64>) -> bool + Sync),
         push: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
     ) -> Result<()> {
         let starts = self.starts();
-        // A wanted range of the payload: its place there, and in all regions.
+        // Returns, for a range of the payload, the wanted ranges within it, each with its offset in the sequence of all regions.
         let wanted = |range: Range<u64>| {
             let regions = self.regions();
             let first =
@@ -75,7 +74,7 @@ impl Piece {
         side_by_side(threads, parts.into_iter(), Aligned::default, hand_on)
     }
 
-    /// Returns the offset of each region, if each begins at the end of the one before.
+    /// Returns the offset of each region, if each began where the previous one ends.
     pub(super) fn starts(&self) -> Vec<u64> {
         let starts = self.regions().iter().scan(0_u64, |end, region| {
             let start = *end;

@@ -1,4 +1,4 @@
-//! Giving up, for good, what a history had above the version from which it goes on.
+//! Gives up, for good, the versions of a history above the one from which it continues.
 
 use super::catalog::Catalog;
 use super::identity::Identity;
@@ -8,27 +8,28 @@ use crate::Result;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-/// Pieces of numbers from `from` on, written by runs of lower epochs than `epoch`, do not count, wherever they come from.
+/// A rule by which pieces do not count, wherever they come from: those of numbers from `from` on that runs of lower epochs than
+/// `epoch` wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Truncation {
-    /// The epoch of the run that went on from an older version.
+    /// The epoch of the run that continued from an older version.
     pub epoch: u32,
     /// The lowest number that does not count.
     pub from: u64,
 }
 
-/// No more truncations are remembered.
+/// The most truncations that are remembered.
 const TRUNCATIONS: usize = 64;
 
 impl Truncation {
-    /// The name of the file, or object, that stands for it.
+    /// Returns the name of the file or blob that represents the truncation.
     #[must_use]
     pub fn name(self) -> String {
         let Self { epoch, from } = self;
         format!("e{epoch:010}-{from:020}.cut")
     }
 
-    /// The truncation that a file of this name stands for, if it does.
+    /// Parses the name of such a file; `None` for other names.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name_of = name.strip_suffix(".cut")?.strip_prefix('e')?;
@@ -37,7 +38,7 @@ impl Truncation {
             epoch: epoch.parse().ok()?,
             from: from.parse().ok()?,
         };
-        // Names of other forms are not ours.
+        // Names of other forms belong to other programs.
         (truncation.name() == name).then_some(truncation)
     }
 
@@ -47,19 +48,19 @@ impl Truncation {
         version >= self.from && identity.epoch < self.epoch
     }
 
-    /// Returns true if all that `other` hits is hit.
+    /// Returns true if this truncation hits all pieces that `other` hits.
     fn covers(self, other: Self) -> bool {
         self.epoch >= other.epoch && self.from <= other.from
     }
 }
 
 impl Repository {
-    /// Gives up the pieces of this rank that earlier runs wrote under higher numbers than `after`, or under any: copies of
-    /// them are refused from now on. Their numbers are free.
+    /// Gives up the pieces that earlier runs wrote as this rank under higher numbers than `after`, or all their pieces if it is
+    /// `None`. From now on, copies of these pieces are refused, and their numbers are free.
     ///
-    /// Nothing of it is on the disk before this run begins to write its first own piece: a run that ends before that changed
-    /// nothing, and the next one finds everything. From then on it is for good. The pieces are removed once that first one is
-    /// there to stay, or earlier where they take its space.
+    /// Nothing of this is on the disk before this run writes its first own piece: if the run ends before that, it has changed
+    /// nothing, and the next run finds everything. From then on the truncation is permanent. The pieces are removed once the first
+    /// own piece is durable, or earlier if it needs their space.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the repository was opened for reading; [`Error::Remote`](crate::Error::Remote).
@@ -82,7 +83,7 @@ impl Repository {
         self.take_over(from.map(|from| Truncation { epoch, from }))
     }
 
-    /// Returns the truncations of runs that wrote as this rank; of very many runs, those of the last ones.
+    /// Returns the truncations of runs that wrote as this rank. After very many runs, only those of the last ones are known.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -93,11 +94,11 @@ impl Repository {
         Ok(own.flat_map(|own| own.truncations.clone()).collect())
     }
 
-    /// Returns true if a later run gave up this piece of this rank, as far as the directory was [listed](Self::own_pieces): copies
-    /// of the piece are refused.
+    /// Returns true if a later run gave up this piece of this rank, so that copies of it are refused. Uses the state of the last
+    /// [listing](Self::own_pieces) of the directory.
     ///
     /// # Errors
-    /// [`Error::Remote`](crate::Error::Remote) if blobs were never listed, and cannot be.
+    /// [`Error::Remote`](crate::Error::Remote) if blobs were never listed and cannot be listed now.
     pub fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
         let mut state = self.state();
         self.list_once(&mut state)?;
@@ -108,10 +109,11 @@ impl Repository {
         }))
     }
 
-    /// Gives up what runs did that wrote as this rank in another directory, as [`truncate`](Self::truncate) does.
+    /// Takes over the truncations of runs that wrote as this rank in another directory, as if [`truncate`](Self::truncate) were
+    /// called.
     ///
     /// # Errors
-    /// As there.
+    /// As [`truncate`](Self::truncate).
     pub fn take_over(&self, truncations: impl IntoIterator<Item = Truncation>) -> Result<()> {
         self.writer()?;
         let mut state = self.state();
@@ -124,13 +126,13 @@ impl Repository {
         Ok(())
     }
 
-    /// Writes as the run of this number from now on, in the place of the one that was [chosen](crate::Options::run): an earlier run
-    /// had that, and what is left of it makes no version with what this one writes. All ranks of the group do so.
+    /// Writes from now on as the run of this number instead of the [chosen](crate::Options::run) one. An earlier run had the chosen
+    /// number, and the pieces that it left must form no version with those of this run. All ranks of the group do the same.
     pub fn renumber(&self, run: u64) {
         self.run.store(run, Ordering::Relaxed);
     }
 
-    /// Notes what was given up, as this run begins to write a piece of its own.
+    /// Writes the notes of what this run gives up, when it starts to write its first own piece.
     pub(super) fn note_truncations(&self) -> Result<()> {
         let mut state = self.state();
         let Some(catalog) = state.catalogs.get_mut(&self.options.rank) else {
@@ -155,9 +157,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes what was given up for good, and says whether there was any; called between the writes of pieces of these `own`
-    /// versions, if of any. What cannot be removed now goes with what is removed next; so does what lies under numbers that
-    /// others are writing.
+    /// Removes the pieces that were given up for good, and returns true if there may have been any. Called between the writes of
+    /// pieces of these `own` versions, if any. Pieces that cannot be removed now, and pieces of numbers that other threads write,
+    /// are removed at the next call.
     pub(super) fn remove_given_up(&self, own: &BTreeSet<u64>) -> bool {
         let rank = self.options.rank;
         let (Some(owned), true) = (self.owned.get(&rank), self.is_untidy()) else {
@@ -181,21 +183,21 @@ impl Repository {
 }
 
 impl Catalog {
-    /// Returns true if a later run gave a piece up when it continued from an older version, or noted that another one counts.
+    /// Returns true if a later run gave up a piece, as the run continued from an older version or noted that another copy counts.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
         self.gave_up_for_good(version, identity)
             || self.was_not_offered(version, identity)
             || (self.unwritten.iter()).any(|truncation| truncation.hits(version, identity))
     }
 
-    /// Returns true if a later run gave a piece up, and that is noted.
+    /// Returns true if a later run gave up a piece and noted that.
     pub(super) fn gave_up_for_good(&self, version: u64, identity: &Identity) -> bool {
         let mut noted = self.truncations.iter().filter(|note| self.counts(note));
         noted.any(|note| note.hits(version, identity)) || self.superseded.has(version, identity)
     }
 
-    /// Returns true if a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
-    /// its number is being written in its place.
+    /// Returns true if a piece that does not count stays. The piece counts again in the next run if this run writes nothing, or
+    /// another piece of its number is being written in its place.
     pub(super) fn must_stay(&self, version: u64, identity: &Identity) -> bool {
         let mut unwritten = self.unwritten.iter();
         self.being_written.contains(&version)
@@ -205,7 +207,7 @@ impl Catalog {
 }
 
 impl State {
-    /// Returns true if a later run gave a piece of the rank up.
+    /// Returns true if a later run gave up a piece of the rank.
     pub(super) fn gave_up(&self, rank: u32, version: u64, identity: &Identity) -> bool {
         let catalog = self.catalogs.get(&rank);
         catalog.is_some_and(|catalog| catalog.gave_up(version, identity))
@@ -256,7 +258,7 @@ mod tests {
         second.truncate(Some(3)).unwrap();
         assert_eq!(listed(&second), [0, 1, 2, 3]);
         assert_eq!(listed(&reader), [0, 1, 2, 3, 4, 5], "nothing was written");
-        // Copies of it, from wherever, are refused, and its numbers may be used.
+        // Copies of it from any place are refused, and its number may be used.
         let copied = second.copy(&copies.piece(4).unwrap());
         assert!(
             matches!(copied, Err(Error::GivenUp { version: 4 })),
@@ -274,7 +276,7 @@ mod tests {
             matches!(copied, Err(Error::GivenUp { version: 5 })),
             "{copied:?}"
         );
-        // All of it, which takes the place of what was noted before.
+        // The new truncation gives up everything and replaces the earlier note.
         third.truncate(None).unwrap();
         save(&third, 9, 3);
         assert_eq!((listed(&third), listed(&reader)), (vec![9], vec![9]));
@@ -294,7 +296,7 @@ mod tests {
             let run = open();
             run.truncate(after).unwrap();
             assert_eq!(listed(&run).last().copied(), after);
-            // Nor does what it removes otherwise.
+            // Other removals by such a run change nothing of this either.
             run.remove(&[0].into()).unwrap();
             drop(run);
             assert_eq!(listed(&open()), [1, 2, 3, 4, 5]);
@@ -311,7 +313,7 @@ mod tests {
         for _ in 0..20 {
             let directory = tempfile::tempdir().unwrap();
             let open = || {
-                // Each piece in a file of its own.
+                // Each piece has its own file.
                 let options = Options::default().packed_below(4096);
                 Repository::open(directory.path(), options).unwrap()
             };

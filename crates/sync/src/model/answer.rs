@@ -1,5 +1,5 @@
-//! A channel for one value. The receiver sleeps at once: the wait takes as long as a copy or a disk does, and where many threads wait,
-//! threads that spin take time from threads that are woken.
+//! A channel for one value. The receiver sleeps without spinning: it waits as long as a copy or a disk takes, and with many waiting
+//! threads, spinning ones take processor time from those that were woken.
 
 use crate::{Condvar, Mutex};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Instant;
 enum AnswerState<T> {
     Waiting,
     Sent(T),
-    /// The value was taken, or will never be sent.
+    /// The value was received, or will never be sent.
     Over,
 }
 
@@ -19,15 +19,15 @@ struct Slot<T> {
     changed: Condvar,
 }
 
-/// The end that sends. Dropped, it tells that nothing will come.
+/// The sending end. Dropping it without a value tells the receiver that none will come.
 #[derive(Debug)]
 pub struct ReplySender<T>(Arc<Slot<T>>);
 
-/// The end that waits.
+/// The receiving end.
 #[derive(Debug)]
 pub struct ReplyReceiver<T>(Arc<Slot<T>>);
 
-/// The two ends of a channel for one value.
+/// Makes a channel for one value.
 pub fn answer<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(AnswerState::Waiting),
@@ -55,12 +55,12 @@ impl<T> Drop for ReplySender<T> {
 }
 
 impl<T> ReplyReceiver<T> {
-    /// Returns true if there is nothing to wait for.
+    /// Returns true if `recv` would not wait.
     pub fn is_there(&self) -> bool {
         !matches!(*self.0.state.lock(), AnswerState::Waiting)
     }
 
-    /// The value; `None` if it will never be sent, or not by the deadline.
+    /// Waits for the value and returns it; `None` if it will never be sent, or not before the deadline.
     pub fn recv(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = self.0.state.lock();
         while matches!(*state, AnswerState::Waiting) {

@@ -1,4 +1,4 @@
-//! A value that threads wait for: a waiting thread sleeps, and looks again at every change.
+//! A value that threads wait for. A waiting thread sleeps, and checks the value after every change.
 
 use crate::rank::LEAF;
 use crate::{Condvar, Mutex, MutexGuard};
@@ -12,13 +12,13 @@ pub struct Monitor<T, const RANK: u8 = LEAF> {
 }
 
 impl<T, const RANK: u8> Monitor<T, RANK> {
-    /// Locks the value, for looks and for changes that let no thread go on.
+    /// Locks the value, to read it or for changes that no thread waits for.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T, RANK> {
         self.value.lock()
     }
 
-    /// Changes the value, and has the waiting threads look at it.
+    /// Changes the value and wakes the waiting threads, which check it.
     #[track_caller]
     pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let changed = change(&mut self.value.lock());
@@ -26,7 +26,7 @@ impl<T, const RANK: u8> Monitor<T, RANK> {
         changed
     }
 
-    /// Looks at the value, now and after every change, until `look` returns something.
+    /// Calls `look` with the value, now and after every change, until it returns something.
     #[track_caller]
     pub fn wait<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
         let mut value = self.value.lock();
@@ -38,7 +38,7 @@ impl<T, const RANK: u8> Monitor<T, RANK> {
         }
     }
 
-    /// [`wait`](Self::wait) until `deadline` at most: `None` if `look` returned nothing by then.
+    /// Waits like [`wait`](Self::wait), at most until `deadline`. Returns `None` if `look` returned nothing by then.
     #[track_caller]
     pub fn wait_until<R>(
         &self,

@@ -1,6 +1,6 @@
-//! The same primitives of shuttle's making, as far as they are used.
+//! The same primitives made of shuttle's, as far as they are used.
 //!
-//! A time limit is over sooner or later, whatever it is: after as many steps of others as chance has it.
+//! A time limit expires after a random number of steps of other threads, whatever its length.
 #![allow(missing_docs, missing_debug_implementations)]
 
 use crate::rank::LEAF;
@@ -18,15 +18,15 @@ pub use ShuttleReceiver as ReplyReceiver;
 pub use ShuttleSender as ReplySender;
 pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Here, all threads see all steps in one order.
+/// Does nothing: here, all threads see all steps in one order.
 pub fn fence(_: Ordering) {}
 
-/// Lets all others go first, which shuttle's own does not.
+/// Lets all other threads run first, which shuttle's own `sleep` does not.
 pub fn sleep(_time: Duration) {
     shuttle::thread::yield_now();
 }
 
-/// As parking_lot's: a panic poisons nothing.
+/// A mutex like that of `parking_lot`: a panic does not poison it.
 #[derive(Default)]
 pub struct ShuttleMutex<T, const RANK: u8 = LEAF>(shuttle::sync::Mutex<T>);
 
@@ -82,7 +82,7 @@ impl<T, const RANK: u8> DerefMut for ShuttleMutexGuard<'_, T, RANK> {
     }
 }
 
-/// As std's, whose handles know when their thread has ended.
+/// A builder like that of `std`, whose handles know when their thread has ended.
 #[derive(Debug)]
 pub struct Builder(shuttle::thread::Builder);
 
@@ -92,7 +92,7 @@ pub struct JoinHandle<T> {
     ended: Arc<AtomicBool>,
 }
 
-/// Says so when it is dropped, at a panic too.
+/// Sets the flag when it is dropped, also by a panic.
 struct Ending(Arc<AtomicBool>);
 
 impl Drop for Ending {
@@ -183,7 +183,7 @@ impl<T, const RANK: u8> fmt::Debug for ShuttleMonitor<T, RANK> {
     }
 }
 
-/// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
+/// An unbounded channel, as crossbeam's. Bounded channels are only used for a single value here, so they are unbounded, too.
 type Channel<T> = ShuttleMonitor<Queue<T>>;
 
 struct Queue<T> {
@@ -221,7 +221,7 @@ pub fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
     unbounded()
 }
 
-/// A channel for one value: its ends.
+/// The sending end of a channel for one value.
 #[derive(Debug)]
 pub struct ShuttleSender<T>(Sender<T>);
 
@@ -324,7 +324,7 @@ impl<T> IntoIterator for Receiver<T> {
     }
 }
 
-/// The values that come until all senders are gone.
+/// An iterator over the values, until all senders are dropped.
 pub struct Messages<T>(Receiver<T>);
 
 impl<T> Iterator for Messages<T> {

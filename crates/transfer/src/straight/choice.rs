@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// The share of the time that copies by the slower method may take, so that it is noticed if it has become the faster one.
+/// The share of the time that copies by the slower method may take, which reveal if it has become the faster one.
 const TRIALS: f64 = 0.01;
 
-/// The weight of a copy in the average of the faster method.
+/// The weight of the newest copy in the average of the faster method.
 const WEIGHT: f64 = 0.25;
 
-/// How bytes get from memory of a device to a file, or back.
+/// The method of a copy between device memory and a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyMethod {
     /// Through pinned buffers.
@@ -21,23 +21,23 @@ pub(super) enum CopyMethod {
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     copies: u64,
-    /// Bytes/s.
+    /// Bytes per second.
     rate: f64,
 }
 
-/// Takes both methods in turn until both are measured, then the faster one, and the slower one for a small share of the time.
+/// Chooses both methods in turn until both are measured, then the faster one, and the slower one for a small share of the time.
 ///
-/// The choice has no clock and moves no bytes.
+/// The choice uses no clock and moves no bytes.
 #[derive(Debug, Default)]
 pub(super) struct RateChoice {
     buffered: Rate,
     direct: Rate,
-    /// Seconds that the slower method may take.
+    /// Seconds that a copy by the slower method may take now.
     earned: f64,
 }
 
 impl RateChoice {
-    /// Returns the method for a copy of so many bytes.
+    /// Returns the method for a copy of `bytes` bytes.
     pub(super) fn decide(&mut self, bytes: u64) -> CopyMethod {
         let (faster, slower) = match self.buffered.copies.min(self.direct.copies) {
             0 | 1 if self.buffered.copies <= self.direct.copies => return CopyMethod::Buffered,
@@ -54,7 +54,7 @@ impl RateChoice {
         slower
     }
 
-    /// Notes the time of a copy.
+    /// Records the time of a copy.
     pub(super) fn took(&mut self, method: CopyMethod, bytes: u64, time: Duration) {
         let seconds = time.as_secs_f64().max(1e-9);
         let other = match method {
@@ -65,9 +65,9 @@ impl RateChoice {
         let (rate, is_faster) = (bytes as f64 / seconds, measured.rate > other);
         measured.copies += 1;
         measured.rate = match measured.copies {
-            // The first makes the buffers that all others use.
+            // The first copy allocates the buffers that all others use, so its rate does not count.
             1 => 0.0,
-            // The rate of a method that is used now and then is its last one.
+            // A method that is used only now and then has the rate of its last copy.
             copies if copies > 2 && is_faster => measured.rate + WEIGHT * (rate - measured.rate),
             _ => rate,
         };
@@ -90,7 +90,7 @@ mod tests {
 
     const BYTES: u64 = 64 << 20;
 
-    /// Copies at these rates in GB/s. Returns the number of direct copies, and the seconds of all.
+    /// Simulates copies at these rates in GB/s. Returns the number of direct copies, and the seconds of all copies.
     fn copies(choice: &mut RateChoice, count: usize, rates: [f64; 2]) -> (usize, f64) {
         let [buffered, direct] = rates;
         let (mut taken, mut seconds) = (0, 0.0);
@@ -153,7 +153,7 @@ mod tests {
     fn a_method_that_has_become_faster_is_taken() {
         let mut choice = RateChoice::default();
         copies(&mut choice, 100, [3.0, 1.0]);
-        // A trial of 1 GB/s is paid for after some 300 copies by the other method.
+        // A trial at 1 GB/s is paid for after some 300 copies by the other method.
         copies(&mut choice, 400, [3.0, 6.0]);
         assert_eq!(choice.decide(BYTES), CopyMethod::Direct);
         let (taken, _) = copies(&mut choice, 100, [3.0, 6.0]);

@@ -6,7 +6,7 @@ use tierflow_sync::model::AtomicBool;
 
 const SIZE: u64 = WITH_STORAGE + BUFFER_BYTES + 12_345;
 
-/// The words of a library that fails.
+/// The error message of a library that fails.
 const WHY: &str = "cuFile refuses the file";
 
 /// The faults of a [`Fake`].
@@ -17,11 +17,11 @@ enum Fault {
     NotReached,
     /// The library cannot be opened.
     Missing,
-    /// The fake sets the flag that stops its copy.
+    /// The fake sets the flag that stops its own copy.
     Stops,
 }
 
-/// A stand-in for cuFile that copies between host memory and the storage.
+/// A stand-in for cuFile, which copies between host memory and the storage.
 #[derive(Debug)]
 struct Fake {
     storage: Arc<dyn Storage>,
@@ -63,7 +63,7 @@ impl DirectTarget for Fake {
     }
 }
 
-/// Memory of the host's back end in the part of a GPU's: a device copies it asynchronously, and storage does not reach it.
+/// Memory of the host's back end that plays the part of a GPU's: a device copies it asynchronously, and storage does not reach it.
 struct DeviceSide<'m> {
     memory: &'m Memory,
     offset: u64,
@@ -146,7 +146,7 @@ struct Rig {
     _directory: tempfile::TempDir,
 }
 
-/// The second version's room behind the first one.
+/// Offset of the second version, behind the first one.
 const OTHER: u64 = 4096 + SIZE.next_multiple_of(4096);
 
 impl Rig {
@@ -212,7 +212,7 @@ impl Rig {
         self.context.copy(&below, &mut above, bytes, None)
     }
 
-    /// Takes a version down and up. Returns true if it is as before.
+    /// Copies a version down and up again. Returns true if its bytes are unchanged.
     fn round_trip(&mut self) -> bool {
         let content: Vec<u8> = (0..SIZE).map(|at| ((at * 31) >> 7) as u8).collect();
         let range = |offset: u64| offset as usize..(offset + SIZE) as usize;

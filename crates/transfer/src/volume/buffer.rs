@@ -1,4 +1,4 @@
-/// Bytes at an address that storage takes.
+/// Bytes at an aligned address.
 #[derive(Debug)]
 pub(crate) struct AlignedBuffer {
     bytes: Vec<u8>,
@@ -10,7 +10,7 @@ impl AlignedBuffer {
     pub(crate) fn new(len: usize, alignment: usize) -> Self {
         let bytes = vec![0; len + alignment];
         let start = bytes.as_ptr().align_offset(alignment);
-        // The standard library may say that it does not know; storage says so then.
+        // The standard library may be unable to compute the offset. Then the storage reports that the buffer is not aligned.
         let start = start.min(alignment);
         Self { bytes, start, len }
     }
@@ -24,7 +24,7 @@ impl AlignedBuffer {
     }
 }
 
-/// Returns true if storage takes these bytes as they are.
+/// Returns true if address and length of these bytes are aligned.
 pub(crate) fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
     bytes.as_ptr().align_offset(alignment) == 0 && bytes.len().is_multiple_of(alignment)
 }

@@ -9,39 +9,38 @@ use tierflow_store::Storage;
 use super::Result;
 use super::buffer::AlignedBuffer;
 
-/// The numbers of writers that are measured; the others are interpolated.
+/// The numbers of writers that are measured; values between them are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Points {
-    /// At equal distances, as in the paper.
+    /// Numbers at equal distances, as in the paper.
     Even {
         /// The first number.
         first: u32,
-        /// From one number to the next.
+        /// The distance from one number to the next.
         step: u32,
-        /// How many numbers.
+        /// How many numbers there are.
         samples: u32,
     },
-    /// 1, 2, 4, 8 …: see [`Calibration::doubling`].
+    /// The numbers 1, 2, 4, 8 …: see [`Calibration::doubling`].
     Doubling {
-        /// How many numbers, 32 at most.
+        /// How many numbers there are, at most 32.
         samples: u32,
     },
 }
 
-/// How thoroughly a store is measured.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// The numbers of writers.
     pub points: Points,
-    /// Measurements of each number, of which the median counts.
+    /// Number of measurements for each number of writers. The median of them counts.
     pub trials: u32,
-    /// The least time of one measurement, so that it sees the store at work and not its
-    /// beginning and end.
+    /// The least time of one measurement, so that the start and the end of the writes do not matter.
     pub at_least: Duration,
 }
 
 impl Default for Effort {
-    /// 1, 2, 4 … 64 writers, seven times 100 ms each.
+    /// Measures 1, 2, 4 … 64 writers seven times, for 100 ms each.
     fn default() -> Self {
         Self {
             points: Points::Doubling { samples: 7 },
@@ -52,7 +51,7 @@ impl Default for Effort {
 }
 
 impl Points {
-    /// The numbers of writers.
+    /// Returns the numbers of writers.
     pub fn writers(self) -> Vec<u32> {
         match self {
             Self::Even {
@@ -79,11 +78,11 @@ impl Points {
     }
 }
 
-/// Measures a store, in chunks of `chunk_size` bytes, with a few numbers of writers and interpolates between them.
+/// Measures a store with a few numbers of writers, in chunks of `chunk_size` bytes, and interpolates between them.
 ///
 /// # Errors
-/// [`VolumeError::Store`](super::VolumeError::Store) if a write fails, [`VolumeError::Calibration`](super::VolumeError::Calibration) for
-/// no samples.
+/// [`VolumeError::Store`](super::VolumeError::Store) if a write fails,
+/// [`VolumeError::Calibration`](super::VolumeError::Calibration) if there are no samples.
 pub fn calibrate(storage: &dyn Storage, chunk_size: usize, effort: Effort) -> Result<Calibration> {
     let writers = effort.points.writers().into_iter();
     let points: Vec<_> = writers.map(|writers| (storage, writers)).collect();
@@ -91,10 +90,9 @@ pub fn calibrate(storage: &dyn Storage, chunk_size: usize, effort: Effort) -> Re
     Ok(effort.points.calibration(&samples)?)
 }
 
-/// Returns the bytes per second that stores write by so many writers, for each of several stores and numbers: each writer writes one
-/// chunk after another; the median of `effort.trials` counts. The points take turns, so that what else the machine does for a
-/// while spoils one trial of each and not all of one, and stores are compared as they are at the same time.
-/// `effort.points` is not used.
+/// Returns the throughput of several stores, each with its number of writers, in bytes per second. Each writer writes one chunk
+/// after another, and the median of `effort.trials` counts. The points take turns: so other work of the machine disturbs one trial
+/// of each point instead of all trials of one, and all stores are compared under the same conditions. `effort.points` is not used.
 ///
 /// # Errors
 /// [`VolumeError::Store`](super::VolumeError::Store) if a write fails.
@@ -116,7 +114,7 @@ pub fn measure(
     let mut turns = Vec::new();
     for &(storage, writers) in points {
         let buffers = &buffers[..writers.max(1) as usize];
-        // The first trial finds nothing warm, and says how much there is to write.
+        // The first trial starts cold. The throughput of this trial determines how much the others write.
         let few = 16_u32.div_ceil(writers.max(1)).max(2);
         let throughput = once(storage, buffers, few, few)?;
         let bytes = throughput * effort.at_least.as_secs_f64();
@@ -136,7 +134,7 @@ pub fn measure(
     Ok(medians.collect())
 }
 
-/// Each writer writes `each` chunks, over and over to `places` places of its own.
+/// Lets each writer write `each` chunks, over and over to its own `places` places. Returns bytes per second.
 fn once(storage: &dyn Storage, buffers: &[AlignedBuffer], places: u32, each: u32) -> Result<f64> {
     let go = AtomicBool::new(false);
     let mut start = Instant::now();
