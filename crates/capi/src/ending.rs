@@ -1,4 +1,4 @@
-//! The log, and the end of a process that closed not all of its engines.
+//! The log, and the end of a process that did not close all of its engines.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Once};
@@ -50,7 +50,7 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn end_of_program() {
-    // The process exits, whether or not this works.
+    // The process exits even if this fails.
     let _ended_or_not = std::panic::catch_unwind(|| end_of_process(None));
 }
 
