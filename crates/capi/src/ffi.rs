@@ -2,7 +2,7 @@
 //!
 //! # The contract
 //! Values of these types come from C alone, as arguments of the exported functions, and are not kept beyond the call. The headers say of
-//! each pointer what it points to, for how long, and whether it may be null. This contract is the proof of each `unsafe` block here.
+//! each pointer what it points to, for how long, and whether it may be null. Each `unsafe` block here relies on this contract.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! The ranks of a group. They meet by the application's all-gather of equal parts.
+//! The ranks of a group, which meet by the application's all-gather of equal parts.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct Group {
     calls: Mutex<Calls>,
     /// The error of the first failed meeting. The ranks do not meet after it, as those that gave it up know less than those that did not.
     lost: Mutex<Option<String>>,
-    /// The functions for redundancy. They run during all-gathers, too, if the application allows threads.
+    /// The functions for redundancy. If the application allows threads, the library calls them during all-gathers, too.
     pub(crate) messages: Option<Mutex<Messages>>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) trait Named: Send + Sync + 'static {
     const NAME: &'static str;
 }
 
-/// A handle as C passes it. Its number may name an object of any kind, or nothing.
+/// A handle as C passes it. The number may name an object of any kind, or nothing.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Handle<T>(u64, PhantomData<fn() -> T>);
