@@ -2,7 +2,7 @@
 
 use tierflow_store::container::{Element, RegionInfo};
 
-/// The head of an .npy file, format 1.0.
+/// Returns the head of an .npy file, format 1.0.
 pub(super) fn head(region: &RegionInfo) -> Vec<u8> {
     let extents = match region.element {
         Element::Bytes => vec![region.length],
