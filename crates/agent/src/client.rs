@@ -99,7 +99,7 @@ impl Client {
     /// Returns the state of the agent and of its routes.
     ///
     /// # Errors
-    /// [`Error::Connection`] and [`Error::Protocol`].
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is no status.
     pub fn status(&mut self) -> Result<Status> {
         match self.ask(&Request::Status)? {
             Reply::Status(status) => Ok(status),
@@ -110,7 +110,7 @@ impl Client {
     /// Tells the agent to bring the pieces that are on the node, and to end.
     ///
     /// # Errors
-    /// [`Error::Connection`] and [`Error::Protocol`].
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is unexpected.
     pub fn stop(&mut self) -> Result<()> {
         self.done(&Request::Stop)
     }
@@ -118,8 +118,8 @@ impl Client {
     /// Puts the connection on a route. Later requests are about this route.
     ///
     /// # Errors
-    /// [`Error::Failed`], [`Error::Connection`], [`Error::Protocol`]; [`Error::Store`] with
-    /// [`Full`](tierflow_store::Error::Full) if a storage is full.
+    /// [`Error::Failed`] if the agent cannot do it; [`Error::Store`] with [`Full`](tierflow_store::Error::Full) if a storage is full;
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is unexpected.
     pub fn take(&mut self, route: &Route) -> Result<()> {
         let route = route.clone();
         self.done(&Request::Take { route })

@@ -20,7 +20,7 @@ struct CallbackContext(*mut c_void);
 
 // SAFETY: `tierflow.h` says that the callback is called from any thread.
 unsafe impl Send for CallbackContext {}
-// SAFETY: as above, also from several at a time.
+// SAFETY: as above, also from several threads at a time.
 unsafe impl Sync for CallbackContext {}
 
 /// The levels by their numbers in the header.

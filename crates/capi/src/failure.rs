@@ -1,4 +1,4 @@
-//! How failures reach C.
+//! Turns failures and panics into statuses and messages for C.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};

@@ -24,6 +24,8 @@ pub(crate) const HOST: i32 = 1;
 pub(crate) const DEVICE: i32 = 2;
 
 impl RawRegion {
+    /// Makes a region of host or device memory at an address.
+    ///
     /// # Safety
     /// The contract of this type, in the call that the region is for.
     pub(crate) unsafe fn anywhere(address: *mut c_void, bytes: u64) -> Self {

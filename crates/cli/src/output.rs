@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Prints answers as text for people or as JSON for programs.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -145,7 +145,7 @@ pub fn repository(
 /// Opens the versions under the prefix of a URL, as one rank of their group. URLs are those of [`ObjectBlobs::open`].
 ///
 /// # Errors
-/// As [`ObjectBlobs::open`] and [`repository`].
+/// The errors of [`ObjectBlobs::open`] and [`repository`].
 pub fn open(url: &str, settings: &Settings) -> Result<Repository> {
     let blobs = ObjectBlobs::open(url, settings.patience)?;
     Repository::open_blobs(Arc::new(blobs), settings.options())

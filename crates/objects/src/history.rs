@@ -30,7 +30,7 @@ impl History {
     /// Opens a place for removing versions while no process writes there. Locks a directory, but cannot lock an object store.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Error::Busy`](tierflow_store::Error::Busy).
+    /// The errors of [`open`](Self::open), and [`Error::Busy`](tierflow_store::Error::Busy) if another process has the directory open for writing.
     pub fn maintain(place: impl AsRef<Path>) -> Result<Self> {
         Ok(Self(match Place::of(place)? {
             Place::Directory(path) => Repository::maintain(path, Options::default())?,
@@ -41,7 +41,7 @@ impl History {
     /// Opens a place for writing as one `rank` of `ranks`. Makes a directory that is missing.
     ///
     /// # Errors
-    /// As [`maintain`](Self::maintain).
+    /// The errors of [`maintain`](Self::maintain).
     pub fn writer(place: impl AsRef<Path>, rank: u32, ranks: u32) -> Result<Repository> {
         match Place::of(place)? {
             Place::Directory(path) => {
@@ -55,7 +55,7 @@ impl History {
     /// Returns the places directly below `place`: directories, or prefixes of an object store.
     ///
     /// # Errors
-    /// [`Error::File`](tierflow_store::Error::File) if a directory cannot be read, and as [`ObjectBlobs::open`].
+    /// [`Error::File`](tierflow_store::Error::File) if a directory cannot be read, and the errors of [`ObjectBlobs::open`].
     pub fn places_below(place: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
         let place = place.as_ref();
         let names: Vec<OsString> = match Place::of(place)? {

@@ -59,9 +59,9 @@ pub struct Borrowed {
     memory: OwnedFd,
     len: usize,
     socket: Arc<Socket>,
-    /// Set by the lender's only recall message, and never reset.
+    /// True once the lender's only recall message has arrived. Never reset.
     recalled: AtomicBool,
-    /// Set when the lender has ended or broken the protocol: no recall can arrive any more.
+    /// True once the lender has ended or broken the protocol: no recall can arrive any more.
     is_over: AtomicBool,
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// The format of the file.
 const FORMAT: u32 = 1;
-/// Bandwidths that differ by a smaller share count as equal: two measurements of one link differ by as much.
+/// The share by which bandwidths may differ and count as equal: two measurements of one link differ by as much.
 const ALIKE: f64 = 0.08;
 
 /// GPUs and the bandwidths between them and to their host, in bytes per second. [`calibrate`](crate::calibrate) measures

@@ -69,9 +69,9 @@ pub struct ConcurrentCopy<'a> {
 /// Durations of a group's transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// From the common start to the end of the last transfer: the time that blocks the group.
+    /// Time from the common start to the end of the last transfer: it blocks the group.
     pub all: Duration,
-    /// From the common start to the end of each transfer, in the schedule's order, and then of each concurrent copy.
+    /// Times from the common start to the end of each transfer, in the schedule's order, and then of each concurrent copy.
     pub each: Vec<Duration>,
 }
 
@@ -112,7 +112,7 @@ impl Overflow {
     ///
     /// # Errors
     /// The errors of `target`; [`Error::Mismatch`] if a target is too small, or the schedule has more GPUs;
-    /// [`Error::Device`].
+    /// [`Error::Device`] if a stream cannot be made.
     pub fn with_targets(
         gpus: &[Device],
         schedule: &Schedule,

@@ -282,7 +282,7 @@ fn is_known(key: &str) -> bool {
 pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
     let available = open(Choice::Host).map_or(0, |host| host.info().free_bytes as usize);
     let share = available / 8 / ranks_here.max(1);
-    // Whole MiB.
+    // Rounds down to whole MiB.
     share >> 20 << 20
 }
 

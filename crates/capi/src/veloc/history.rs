@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The heads that count.
+    /// The heads of the checkpoints that no newer one has replaced.
     names: Names,
     /// Versions to discard once a newer version of their name is durable.
     outdated: Vec<Head>,

@@ -117,7 +117,7 @@ impl Housekeeping {
     /// wait, once; the next wait tries the failed checkpoints again.
     pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
         self.try_again()?;
-        // A deadline beyond the clock's range is none.
+        // A deadline beyond the clock's range counts as no deadline.
         let end = patience.and_then(|patience| Instant::now().checked_add(patience));
         let changed = &self.work.changed;
         let mut progress = self.work.progress.lock();

@@ -181,7 +181,7 @@ impl Keeping {
 
     fn discard(&self, head: &Head) {
         for number in head.numbers(self.core.group.is_some()) {
-            // The version may have gone with an engine that was killed.
+            // The version may be gone already, discarded by an engine that was killed later.
             let _gone = self.core.engine.discard(number);
         }
     }

@@ -33,7 +33,7 @@ const SUCCESS: c_int = 0;
 const FAILURE: c_int = -1;
 /// `VELOC_UNKNOWN`: an error hides which checkpoints there are.
 const UNKNOWN: c_int = -2;
-/// `VELOC_MAX_NAME`: room for a routed path.
+/// `VELOC_MAX_NAME`: the room for a routed path, with its zero.
 pub(crate) const ROUTED: usize = 1024;
 /// `VELOC_OBSERVE_CKPT_END`.
 pub(crate) const AT_END: c_int = 0;
@@ -165,7 +165,7 @@ exported! {
     fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) {
         routed.exists("routed")?;
         let path = client()?.route(original.read("original")?)?;
-        // Some programs have room for the path alone.
+        // Writes the path and a zero only, as some programs have no more room.
         routed.put_text(path.len() + 1, &path);
         Ok(())
     }

@@ -34,7 +34,7 @@ fn ranks_of(place: &Path) -> Option<u32> {
 pub(super) fn unused(own: &Path) -> Option<String> {
     let others = groups_below(own.parent()?).unwrap_or_default();
     let others = others.iter().filter(|place| place.as_path() != own);
-    // A place that cannot be read has nothing to go on from.
+    // A place that cannot be read is skipped, as no run can continue from it.
     let found = others.filter_map(|place| Some((place, newest(place).ok().flatten()?)));
     let (place, other) = found.max_by_key(|(_, newest)| newest.created)?;
     let older = newest(own).ok().flatten();

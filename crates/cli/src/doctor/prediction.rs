@@ -1,4 +1,4 @@
-//! The blocked time that a run's calls would have with other caches, by the simulator.
+//! Predicts by the simulator for how long a run's calls would wait with other caches.
 
 use super::trace::{Call, Run};
 use std::collections::BTreeSet;
