@@ -56,7 +56,7 @@ const char *tf_version(void);
 enum tf_log_level {
     TF_LOG_OFF = 0,
     TF_LOG_ERROR = 1, /* versions that are lost */
-    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, links that are slower than asked for, and
+    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, copies that are slower than asked for, and
                        * ranks that the others wait for */
     TF_LOG_INFO = 3,  /* the versions that each start found */
     TF_LOG_DEBUG = 4
@@ -175,7 +175,7 @@ typedef int (*tf_send)(void *context, uint32_t to, const void *message, size_t b
  */
 typedef int (*tf_receive)(void *context, uint32_t from, void *message, size_t room, size_t *bytes, double seconds);
 
-/* Waits until all sent messages arrive without further calls of this rank. Returns as tf_send does. */
+/* Waits until no sent message needs further calls of this rank to arrive. Returns as tf_send does. */
 typedef int (*tf_flush)(void *context, double seconds);
 
 /*

@@ -65,9 +65,9 @@ int VELOC_Region_clear(const char *name);
 /* ---- checkpoints ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Begins a checkpoint. A program that went back to an older version may use a version again: the new checkpoint replaces the checkpoints
- * of its name with the same or a higher version. Higher versions of earlier runs stay if this run never asked for them with
- * VELOC_Restart_test. Collective if the configuration has `max_versions`.
+ * Begins a checkpoint, with a higher version than those of its name before. A program that went back to an older version may use a lower
+ * one: the new checkpoint replaces the checkpoints of its name with the same or a higher version. Higher versions of earlier runs stay if
+ * this run never asked for them with VELOC_Restart_test. Collective if the configuration has `max_versions`.
  */
 int VELOC_Checkpoint_begin(const char *name, int version);
 
