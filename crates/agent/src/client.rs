@@ -1,4 +1,4 @@
-//! The application's side: finding or starting the agent, and external storage by way of it.
+//! The application's side: finds or starts the agent, and uses external storage through it.
 
 mod opened;
 #[cfg(test)]
@@ -24,18 +24,18 @@ use tierflow_store::{
 };
 use word::Word;
 
-/// An agent that works says so at least once a second: no whole message for so long is a broken connection.
+/// Time without a whole message after which a connection counts as broken. An agent that works sends a message at least once a second.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Time that a started agent may take until it answers.
+/// The longest time that a started agent may take until it answers.
 const STARTING: Duration = Duration::from_secs(10);
-/// Versions named in one request.
+/// The most versions in one request.
 const VERSIONS_AT_ONCE: usize = 10_000;
 
 /// A connection to an agent.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// How long it waits for a word.
+    /// The longest wait for a whole message.
     silence: Duration,
 }
 
@@ -43,8 +43,8 @@ impl Client {
     /// Connects to the agent of the scratch directory.
     ///
     /// # Errors
-    /// [`Error::Absent`] if this user has none there; [`Error::Refused`] if its directory is open to others;
-    /// [`Error::Protocol`] if it speaks another version of the protocol.
+    /// [`Error::Absent`] if this user has no agent there; [`Error::Refused`] if its directory or socket is open to others or not this user's;
+    /// [`Error::Protocol`] if the agent speaks another version of the protocol; [`Error::Connection`] if it does not answer.
     pub fn connect(scratch: &Path) -> Result<Self> {
         let stream = Home::open(scratch, false)?.connect()?;
         let mut client = Self {
@@ -57,9 +57,8 @@ impl Client {
         }
     }
 
-    /// Connects to the agent of the scratch directory, after starting `program` (usually `tierflow-agent`, found by
-    /// `PATH` if it has no slash) where none answers. The agent outlives this process, and ends when nothing was to be
-    /// done for a minute.
+    /// Connects to the agent of the scratch directory. If none answers, first starts `program`: usually `tierflow-agent`, found by `PATH` if it
+    /// has no slash. The agent outlives this process, and ends after a minute without work.
     ///
     /// # Errors
     /// As [`connect`](Self::connect); [`Error::File`] if the program cannot be started.
@@ -68,7 +67,7 @@ impl Client {
             Err(error @ Error::Absent { .. }) => error,
             connected => return connected,
         };
-        // No descriptor is inherited: a reader that waits for this process's output to end does not wait for the agent.
+        // The agent inherits no descriptor: a reader that waits for the end of this process's output does not wait for the agent.
         let child = Command::new(program)
             .arg(scratch)
             .args(["--exit-when-idle", "60"])
@@ -90,17 +89,17 @@ impl Client {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The agent leaves no dead process behind, should it end before this one.
+        // If the agent ends before this process, the thread reaps it.
         let _waiter = std::thread::Builder::new()
             .name("tierflow-agent-end".to_owned())
             .spawn(move || child.wait());
         connected
     }
 
-    /// How the agent is doing.
+    /// Returns the state of the agent and of its routes.
     ///
     /// # Errors
-    /// [`Error::Connection`] and [`Error::Protocol`].
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is no status.
     pub fn status(&mut self) -> Result<Status> {
         match self.ask(&Request::Status)? {
             Reply::Status(status) => Ok(status),
@@ -108,19 +107,19 @@ impl Client {
         }
     }
 
-    /// Lets the agent bring what is there, and end.
+    /// Tells the agent to bring the pieces that are on the node, and to end.
     ///
     /// # Errors
-    /// [`Error::Connection`] and [`Error::Protocol`].
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is unexpected.
     pub fn stop(&mut self) -> Result<()> {
         self.done(&Request::Stop)
     }
 
-    /// Puts the connection on a route.
+    /// Puts the connection on a route. Later requests are about this route.
     ///
     /// # Errors
-    /// [`Error::Failed`], [`Error::Connection`], [`Error::Protocol`]; [`Error::Store`] with
-    /// [`Full`](tierflow_store::Error::Full) if a storage is full.
+    /// [`Error::Failed`] if the agent cannot do it; [`Error::Store`] with [`Full`](tierflow_store::Error::Full) if a storage is full;
+    /// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the answer is unexpected.
     pub fn take(&mut self, route: &Route) -> Result<()> {
         let route = route.clone();
         self.done(&Request::Take { route })
@@ -159,8 +158,7 @@ impl Client {
     }
 }
 
-/// External storage, to which an agent brings what lies in a node-local directory. Where no agent answers, this process
-/// does it itself.
+/// External storage to which an agent brings pieces from a node-local directory. If no agent answers, this process copies them itself.
 #[derive(Debug)]
 pub struct AgentVault {
     scratch: PathBuf,
@@ -169,13 +167,13 @@ pub struct AgentVault {
     options: Options,
     /// Idle connections on the route.
     clients: Mutex<Vec<Client>>,
-    /// To look at external storage.
+    /// External storage, opened for reading.
     reader: OpenSlot<Repository>,
-    /// To write there, without an agent.
+    /// Both ends of the route, once this process writes without an agent.
     writer: OpenSlot<Ends>,
 }
 
-/// A connection to external storage by an agent, to be opened: its directories, and the rank that uses it.
+/// Options of an [`AgentVault`]: the directories, and the rank that uses them.
 #[derive(Debug, Clone)]
 pub struct AgentConnection {
     scratch: PathBuf,
@@ -187,7 +185,7 @@ pub struct AgentConnection {
 }
 
 impl AgentConnection {
-    /// By the agent of `scratch`, from the node-local directory `local` to the directory `external`.
+    /// Makes options for the agent of `scratch`, which copies from the node-local directory `local` to the directory `external`.
     #[must_use]
     pub fn new(
         scratch: impl Into<PathBuf>,
@@ -204,14 +202,14 @@ impl AgentConnection {
         }
     }
 
-    /// Starts the agent with this program where none answers.
+    /// Lets the vault start this program if no agent answers.
     #[must_use]
     pub fn starting(self, program: impl Into<PathBuf>) -> Self {
         let program = Some(program.into());
         Self { program, ..self }
     }
 
-    /// For the pieces of one rank of a group.
+    /// Chooses the rank of a group whose pieces are copied. Without this call, rank 0 of 1.
     #[must_use]
     pub fn rank(self, rank: u32, ranks: u32) -> Self {
         Self {
@@ -221,7 +219,7 @@ impl AgentConnection {
         }
     }
 
-    /// Opens external storage. The vault works without the agent too.
+    /// Opens external storage. The vault works without an agent, too.
     ///
     /// # Errors
     /// [`Error::Refused`] if the agent's directory is open to others; [`Error::File`] if a path cannot be made
@@ -244,7 +242,7 @@ impl AgentConnection {
         };
         match vault.client() {
             Ok(client) => vault.clients.lock().push(client),
-            // The agent is done without.
+            // The vault works without the agent.
             Err(Error::Absent { .. } | Error::Connection(_) | Error::Failed(_)) => {}
             Err(Error::File { .. }) if vault.program.is_some() => {}
             Err(error) => return Err(error),
@@ -278,7 +276,7 @@ impl AgentVault {
         has
     }
 
-    /// A connection that is on the route.
+    /// Returns a connection that is on the route: an idle one, or a new one.
     fn client(&self) -> Result<Client> {
         if let Some(client) = self.clients.lock().pop() {
             return Ok(client);
@@ -291,7 +289,8 @@ impl AgentVault {
         Ok(client)
     }
 
-    /// Asks the agent. `None` if there is none, also after a second try: it may have ended since it was asked last.
+    /// Asks the agent. Tries twice, as the agent may have ended since the last request. Returns `None` if there is no agent, or if this process
+    /// writes itself already.
     fn ask(&self, request: &Request) -> Option<Reply> {
         if self.writer.wait().is_some() {
             return None;
@@ -305,14 +304,14 @@ impl AgentVault {
                     self.clients.lock().push(client);
                     return Some(reply);
                 }
-                // Idle ones are as broken.
+                // The idle connections lead to the same agent, and are broken, too.
                 Err(_) => self.clients.lock().clear(),
             }
         }
         None
     }
 
-    /// Asks the agent to do something; where there is none, does it itself.
+    /// Asks the agent to do something. If there is no agent, opens both ends of the route and runs `myself`.
     fn done(
         &self,
         request: &Request,
@@ -331,12 +330,12 @@ impl AgentVault {
         }
     }
 
-    /// Both ends, once this process writes itself.
+    /// Returns both ends of the route, once this process writes itself.
     fn writer(&self) -> Option<Arc<Ends>> {
         self.writer.get()
     }
 
-    /// External storage; `None` where nothing was brought yet.
+    /// Returns external storage for reading; `None` if its directory does not exist, as nothing was brought yet.
     fn existing(&self) -> tierflow_store::Result<Option<Arc<Repository>>> {
         match self.reader() {
             Err(tierflow_store::Error::Open { .. })
@@ -389,7 +388,7 @@ impl Vault for AgentVault {
         reader.map_or_else(Vec::new, |reader| reader.damage())
     }
 
-    /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.
+    /// Saves only after this process began to write itself: an agent copies pieces of the node-local directory, and nothing else.
     fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         match self.writer() {
             Some(writer) => Vault::save(&*writer.external, snapshot, ready),
@@ -406,7 +405,7 @@ impl Vault for AgentVault {
             ends.may_bring(&PieceKey::from(&piece.info()), || true)?;
             ends.external.copy(piece)
         });
-        // If it is the piece that cannot be read, say so.
+        // If the piece itself cannot be read, the error says so.
         match copied {
             Err(tierflow_store::Error::Remote(message)) => {
                 piece.verify(&|_| {})?;
@@ -448,13 +447,13 @@ impl Vault for AgentVault {
     }
 }
 
-/// The name of the directory on external storage in which ranks meet whose pieces agents write.
+/// The directory on external storage in which the ranks meet if agents write their pieces.
 const MEETING: &str = "meeting";
 
 impl Collective for AgentVault {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
         let external = Path::new(&self.route.external);
-        // Another rank may have made it; if it cannot be made, opening it fails and says why.
+        // Another rank may have made the directory. If it cannot be made, opening the repository fails with the reason.
         let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
         Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
     }

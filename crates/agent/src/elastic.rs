@@ -1,12 +1,12 @@
-//! How many pieces to bring at a time: the elastic threads of VeloC (IPDPS'19, §IV-E), chosen by their measured bandwidth.
+//! Chooses the number of pieces to bring at a time by measured bandwidth: the elastic threads of VeloC (IPDPS'19, §IV-E).
 //!
-//! External storage has a number of writers at which it is fastest, and it changes with what others do. One thread more
-//! is tried while pieces wait; it stays if the total bandwidth rose by it, and ends otherwise. From time to time the
-//! other direction is tried.
+//! External storage has a number of writers at which it is fastest, and this number changes with the load of others. While pieces wait, the
+//! agent tries an additional thread. The thread stays if the total bandwidth rose, and ends otherwise. From time to time the agent checks
+//! whether the last additional thread is still worth it.
 
-/// Least gain of bandwidth, in percent, for which another thread is kept.
+/// The least gain of bandwidth, in percent, for which an additional thread is kept.
 const MIN_GAIN_PERCENT: u64 = 5;
-/// Bytes/s are averaged over about this many pieces.
+/// Number of pieces over which bytes/s are averaged, roughly.
 const WEIGHT: u64 = 4;
 /// Pieces between two trials.
 const TRIAL_INTERVAL: u32 = 8;
@@ -16,7 +16,7 @@ const TRIAL_INTERVAL: u32 = 8;
 pub(crate) struct Elastic {
     threads: usize,
     most: usize,
-    /// By the number of threads: bytes/s of all together; 0 if not measured.
+    /// Bytes/s of all threads together, by the number of threads; 0 if not measured.
     bandwidth: Vec<u64>,
     /// Pieces until the next trial.
     until_trial: u32,
@@ -33,12 +33,13 @@ impl Elastic {
         }
     }
 
-    /// How many threads there should be.
+    /// Returns the number of threads that there should be.
     pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// `threads` of them together brought pieces at `bytes_a_second`, and `waiting` more wait.
+    /// Takes a measurement: `threads` threads together brought pieces at `bytes_a_second`, and `waiting` pieces wait. May change the number of
+    /// threads.
     pub(crate) fn measured(&mut self, threads: usize, bytes_a_second: u64, waiting: usize) {
         if let Some(known) = self.bandwidth.get_mut(threads).filter(|_| threads > 0) {
             *known = match *known {
@@ -56,7 +57,7 @@ impl Elastic {
         let was_worth_it = fewer == 0 || now >= fewer + fewer / 100 * MIN_GAIN_PERCENT;
         if self.threads > 1 && !was_worth_it {
             self.threads -= 1;
-            // The storage may be faster by the next trial.
+            // The next trial comes later, when the storage may be faster.
             self.until_trial = 4 * TRIAL_INTERVAL;
         } else if waiting > 0 && self.threads < self.most {
             self.threads += 1;
@@ -68,7 +69,7 @@ impl Elastic {
 mod tests {
     use super::*;
 
-    /// Threads after many pieces on storage whose bandwidth depends on them.
+    /// Returns the numbers of threads after many pieces, on storage whose bandwidth depends on the number.
     fn settles(most: usize, waiting: usize, bandwidth: impl Fn(usize) -> u64) -> Vec<usize> {
         let mut elastic = Elastic::new(most);
         let mut seen = Vec::new();

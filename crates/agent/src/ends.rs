@@ -1,4 +1,4 @@
-//! The two ends of a route, for the agent and for an application that has none.
+//! The two ends of a route, for the agent and for an application without an agent.
 
 use crate::notes::Folder;
 use crate::protocol::Route;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tierflow_store::{Identity, Options, PieceInfo, Repository};
 
-/// Distinguishes a piece from an older one of the same number.
+/// The version and the identity of a piece. The identity distinguishes the piece from an older piece of the same version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub(crate) struct PieceKey {
     pub(crate) version: u64,
@@ -41,7 +41,7 @@ struct IdentityFields {
     base: Option<u64>,
 }
 
-/// The newest identity by version.
+/// Returns the newest identity of each version.
 pub(crate) fn identities(pieces: impl IntoIterator<Item = PieceKey>) -> BTreeMap<u64, Identity> {
     let mut newest: BTreeMap<u64, Identity> = BTreeMap::new();
     for PieceKey { version, identity } in pieces {
@@ -57,13 +57,13 @@ pub(crate) fn keys(pieces: &[PieceInfo]) -> impl Iterator<Item = PieceKey> {
     pieces.iter().map(Into::into)
 }
 
-/// The name of a file beside pieces on the node, where an agent brings them. The epilogue of a job looks for it.
+/// The name of a file beside the pieces on a node that an agent serves. The epilogue of a job looks for this file.
 const SERVED: &str = "served";
 
-/// A route's two ends. Its start is opened when it is first needed: what becomes of the node does not hold up external storage.
+/// A route's two ends. The node is opened when it is first needed, so that a failure of the node does not hold up external storage.
 ///
-/// Pieces that were removed from external storage are noted in a file beside those on the node, so the note is there whenever the pieces
-/// are. It belongs to whoever has external storage open: nobody else can write there meanwhile.
+/// Pieces that were removed from external storage are noted in a file beside the pieces on the node, so the note exists as long as the pieces
+/// do. Only the process that has external storage open writes the note, and no other process can open it meanwhile.
 #[derive(Debug)]
 pub(crate) struct Ends {
     route: Route,
@@ -73,8 +73,8 @@ pub(crate) struct Ends {
     unnoted: Unnoted,
 }
 
-/// The pieces of a route that could not be noted, for all that have its ends open one after the other. Locked while the note is read or
-/// written.
+/// Pieces of a route whose note could not be written. All [`Ends`] of the route share them, one after the other. Locked while the note is read
+/// or written.
 pub(crate) type Unnoted = Arc<Mutex<BTreeSet<PieceKey>>>;
 
 impl Ends {
@@ -93,7 +93,7 @@ impl Ends {
         })
     }
 
-    /// The node's pieces.
+    /// Returns the repository of the node's pieces.
     pub(crate) fn node(&self) -> tierflow_store::Result<Arc<Repository>> {
         let mut node = self.node.lock();
         if let Some(node) = &*node {
@@ -103,8 +103,8 @@ impl Ends {
         Ok(Arc::clone(node.insert(Arc::new(opened))))
     }
 
-    /// Leaves a mark beside the node's pieces, which tells whoever cleans up that those which are no newer are brought once the agent has
-    /// nothing left to do.
+    /// Sets the time of the mark beside the node's pieces. A job's epilogue that cleans the node up sees by the mark that the agent brings all
+    /// pieces that are not newer.
     pub(crate) fn mark_served(&self) -> Result<()> {
         let path = Path::new(&self.route.local).join(format!("rank-{}", self.route.rank));
         let folder = Folder::open(&path, OFlags::NOFOLLOW);
@@ -112,26 +112,27 @@ impl Ends {
         folder.touch(SERVED)
     }
 
-    /// Opens the node's directory anew when it is next needed.
+    /// Drops the repository of the node. The next use opens the directory again.
     pub(crate) fn forget_node(&self) {
         if let Some(mut node) = self.node.try_lock() {
             *node = None;
         }
     }
 
-    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again.
+    /// Removes versions from external storage, and notes their pieces on the node, so that they are not brought again.
     pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         let there = keys(&self.external.own_pieces()?).collect();
-        // A node that cannot be read, and a note that finds no room, do not hold up external storage. The client hears of it, and repeats.
+        // The removal goes on if the node cannot be read, or the note finds no room. The client gets the error, and repeats the request.
         let noted = self.note(versions, there);
         self.external.remove(versions)?;
         noted
     }
 
-    /// Notes the pieces that are removed with these versions, whose pieces on external storage are `there`.
+    /// Notes the pieces that are removed with these versions. `there` has the pieces on external storage.
     ///
-    /// A removal that is repeated, as its answer failed or was lost, takes no piece that was saved since. So the piece that was there, or
-    /// one that is older than all if none was, is noted for the removals that follow, and those of the node up to that one.
+    /// A client repeats a removal whose answer failed or was lost. The repetition must not remove a piece that was saved since. Therefore
+    /// the note has a bound for each version: the identity of the piece that was `there`, or an identity older than all if there was none. The
+    /// pieces on the node up to this bound are noted, too.
     fn note(&self, versions: &BTreeSet<u64>, there: BTreeSet<PieceKey>) -> Result<()> {
         let mut unnoted = self.unnoted.lock();
         let before = self.read(&unnoted)?;
@@ -150,7 +151,7 @@ impl Ends {
         match &here {
             Ok((here, are_all)) => {
                 noted.extend(here.iter().filter(is_removed));
-                // A piece that cannot be read now may be there all the same.
+                // If some pieces cannot be read now, an earlier noted piece may still exist, and stays noted.
                 let stays = |piece: &&PieceKey| !are_all || here.contains(piece);
                 noted.extend(before.iter().filter(stays));
             }
@@ -162,7 +163,7 @@ impl Ends {
         Ok(here.map(drop)?)
     }
 
-    /// The pieces on the node, and whether these are all.
+    /// Returns the pieces on the node, and true if these are all.
     fn here(&self) -> tierflow_store::Result<(BTreeSet<PieceKey>, bool)> {
         let node = match self.node() {
             Err(_) if is_gone(&self.route.local) => return Ok((BTreeSet::new(), false)),
@@ -172,7 +173,7 @@ impl Ends {
         Ok((here, node.damage().is_empty()))
     }
 
-    /// Returns true if a piece was not removed. One that a client `asks_for` again counts as before from then on.
+    /// Returns true if a piece was not removed. If a client asks for the version again, its removals are forgotten first.
     pub(crate) fn may_bring(
         &self,
         piece: &PieceKey,
@@ -191,13 +192,12 @@ impl Ends {
         Ok(may)
     }
 
-    /// The pieces that were removed, and may still be on the node.
+    /// Returns the noted pieces: they were removed, and may still be on the node.
     pub(crate) fn removed(&self) -> Result<BTreeSet<PieceKey>> {
         self.read(&self.unnoted.lock())
     }
 
-    /// Removes those of these versions whose pieces on external storage were removed before: a copy that was under way then has published
-    /// them.
+    /// Removes the pieces of these versions from external storage that are noted as removed: a copy that was under way published them again.
     pub(crate) fn remove_returned(&self, versions: &BTreeSet<u64>) -> Result<()> {
         if versions.is_empty() {
             return Ok(());
@@ -209,7 +209,7 @@ impl Ends {
         Ok(self.external.remove(&(&returned & versions))?)
     }
 
-    /// The name of the note: one for each external storage and rank.
+    /// Returns the name of the note. There is one for each external storage and rank.
     fn name(&self) -> String {
         let Route {
             external,
@@ -246,17 +246,17 @@ impl Ends {
             Err(_) => noted,
         };
         match written {
-            // No piece is there that could come back.
+            // Without a directory on the node, there is no piece that could come back.
             Err(_) if is_gone(&self.route.local) => Ok(()),
             written => written,
         }
     }
 }
 
-/// A directory, whatever its path: its file system and its number there.
+/// A directory's file system and inode, which identify it at any path.
 pub(crate) type DirectoryId = (u64, u64);
 
-/// Returns the directory of a node if there is none of the rank in it, which the first engine there makes: its file system may not be
+/// Returns the directory of a node if it has no directory of the rank. The first engine makes that one, so the node's file system may not be
 /// mounted.
 pub(crate) fn unused(route: &Route) -> Option<DirectoryId> {
     let node = Path::new(&route.local);
@@ -265,7 +265,7 @@ pub(crate) fn unused(route: &Route) -> Option<DirectoryId> {
     matches!(of_rank.try_exists(), Ok(false)).then(|| (found.dev(), found.ino()))
 }
 
-/// Returns true if there is no such directory; false if the file system does not say.
+/// Returns true if the directory does not exist; false if the file system returns another error.
 pub(crate) fn is_gone(directory: &str) -> bool {
     matches!(Path::new(directory).try_exists(), Ok(false))
 }
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(flow.status().trouble, None);
     }
 
-    /// There is no room for the note, and then external storage is away for a while.
+    /// The note cannot be written, and then external storage is away for a while.
     #[test]
     fn a_removal_without_a_note_is_remembered_though_external_storage_was_gone() {
         let (home, flow) = with_version();

@@ -7,11 +7,11 @@ use thiserror::Error;
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the agent, or a client of it, did not do as asked. Nothing that lies on a disk is affected.
+/// An error of the agent or of a client. Files on a disk are not affected.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no agent: start one, or go on without.
+    /// There is no agent: start one, or continue without.
     #[error("no agent answers in {}: {source}; start one with `tierflow agent {}`", .directory.display(), .directory.display())]
     Absent {
         /// The scratch directory.
@@ -25,12 +25,12 @@ pub enum Error {
         /// The scratch directory.
         directory: PathBuf,
     },
-    /// Another program than this user's agent made it: look at it, then remove it.
+    /// A path was not made by this user's agent: look at it, then remove it.
     #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
     Refused {
         /// The path that was refused.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// The other side does not speak as expected: bring agent and application to the same version.
@@ -38,13 +38,13 @@ pub enum Error {
         "the other side does not speak this protocol: {0}; bring agent and application to the same version"
     )]
     Protocol(&'static str),
-    /// The connection broke, or nothing came for too long: connect again, or go on without.
+    /// The connection broke, or nothing came for too long: connect again, or continue without an agent.
     #[error("the connection to the agent broke: {0}; connect again, or go on without an agent")]
     Connection(#[source] std::io::Error),
-    /// The agent could not do it: its message says why.
+    /// The agent could not do what was asked. The message has the reason.
     #[error("the agent failed: {0}")]
     Failed(String),
-    /// A file or directory of the agent's own.
+    /// A file, a directory or a thread of the agent failed.
     #[error("{doing} {} failed: {source}", .path.display())]
     File {
         /// The action that was tried, as in "making".

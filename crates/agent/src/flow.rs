@@ -15,8 +15,8 @@ use std::time::Instant;
 use tierflow_store::{Error, Identity, Options, PieceInfo, Result, guarded, left_behind};
 
 impl Ends {
-    /// Returns true if a piece on the node is to go to external storage. A piece replaces an older one there if it is `asked_for`, or
-    /// if the last run that went on from there did so on this node.
+    /// Returns true if a piece on the node has to be copied to external storage. A piece replaces an older piece there if a client asked for it,
+    /// or if the last run that continued from external storage ran on this node.
     fn is_wanted(
         &self,
         piece: Identity,
@@ -29,7 +29,7 @@ impl Ends {
         Ok(piece.is_newer_than(there) && (asked_for || self.went_on_here()?))
     }
 
-    /// Returns true if the last run that went on from external storage did so on this node.
+    /// Returns true if the last run that continued from external storage ran on this node.
     fn went_on_here(&self) -> Result<bool> {
         self.node()?.was_written_by(&self.external.last_run()?)
     }
@@ -41,10 +41,10 @@ pub(crate) struct Flow {
     pub(crate) route: Route,
     ends: Mutex<Option<Arc<Ends>>>,
     unnoted: Unnoted,
-    /// The node's directory when a client took the route, if the rank had nothing in it.
+    /// The node's directory when a client took the route, if it had no directory of the rank then.
     taken: Mutex<Option<DirectoryId>>,
     pub(crate) state: Mutex<State>,
-    /// The next agent will know of it.
+    /// True if the route is noted for the next agent.
     pub(crate) is_noted: AtomicBool,
     /// Locked while versions are removed.
     removal: Mutex<()>,
@@ -75,14 +75,14 @@ impl Flow {
         Ok(Arc::clone(ends.insert(Arc::new(opened))))
     }
 
-    /// Looks at the node's directory before a client begins to use it. May take long.
+    /// Notes the node's directory before a client begins to use it. May take long.
     pub(crate) fn look(&self) {
         *self.taken.lock() = unused(&self.route);
     }
 
     /// Scans the node for pieces that are not on external storage.
     pub(crate) fn scan(&self) {
-        // A client that comes or goes meanwhile makes another scan necessary.
+        // If a client comes or goes during the scan, another scan is necessary.
         let began_without_clients = {
             let mut state = self.state.lock();
             state.just_brought.clear();
@@ -92,7 +92,7 @@ impl Flow {
         self.scanned(found, began_without_clients);
     }
 
-    /// Takes the result of a scan.
+    /// Enters the result of a scan in the state.
     fn scanned(&self, found: Result<Vec<PieceInfo>>, began_without_clients: bool) {
         let mut state = self.state.lock();
         state.scanning = None;
@@ -132,15 +132,15 @@ impl Flow {
         }
     }
 
-    /// The pieces to be brought.
+    /// Returns the pieces on the node that have to be brought.
     fn new_pieces(&self) -> Result<Vec<PieceInfo>> {
         let ends = self.ends()?;
         self.remove_returned()?;
-        // A client's engine is about to make it.
+        // While there are clients, an engine may be about to make the rank's directory.
         let is_free = self.state.lock().clients == 0;
         if is_free && let Some(unused) = unused(&self.route) {
             if *self.taken.lock() == Some(unused) {
-                // The clients ended before their engines made it.
+                // The clients ended before their engines made the rank's directory.
                 return Ok(Vec::new());
             }
             // Once the file system is mounted, another directory has this path.
@@ -150,7 +150,7 @@ impl Flow {
                 why: "nothing of this rank is in it, as if its file system was not mounted",
             });
         }
-        // A mark says that all pieces which are as old are noted. Without it, whoever cleans up keeps them.
+        // The mark tells a job's epilogue that the agent brings all pieces up to this time. Without the mark, the epilogue keeps the pieces.
         if self.is_noted.load(Ordering::Acquire) {
             let _kept_without = ends.mark_served();
         }
@@ -158,7 +158,7 @@ impl Flow {
         let removed = ends.removed()?;
         let external = identities(keys(&ends.external.own_pieces()?));
         let here = identities(keys(&local));
-        // Groups agree which versions they remove.
+        // The ranks of a group agree on the versions that they remove, so only a single rank looks for versions left behind.
         let mut behind = match self.route.ranks {
             1 => left_behind(&here, &external),
             _ => BTreeSet::new(),
@@ -177,13 +177,13 @@ impl Flow {
             }
         }
         if self.route.ranks > 1 {
-            // Completes versions whose last piece came with a crash right after it.
+            // Listing completes versions if a crash came right after their last piece.
             ends.external.versions()?;
         }
         Ok(wanted)
     }
 
-    /// Brings one piece. Returns its bytes, if it was brought.
+    /// Brings one piece, and returns its bytes. `None` if it could not be brought.
     pub(crate) fn bring(&self, version: u64) -> Option<u64> {
         let brought = guarded("bringing a piece", || Ok(self.bring_piece(version)));
         let brought = brought.unwrap_or_else(|panic| Err(Box::new((None, panic))));
@@ -199,7 +199,7 @@ impl Flow {
             }
             Err(failure) => {
                 let (piece, error) = *failure;
-                // If it is gone, it was removed meanwhile.
+                // A piece that is gone from the node was removed meanwhile.
                 let is_settled = matches!(
                     error,
                     Error::NoVersion { .. } | Error::Exists { .. } | Error::GivenUp { .. }
@@ -261,8 +261,8 @@ impl Flow {
             if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
                 return Err(Error::Exists { version });
             }
-            // The mark of a run says whose copies count. So a piece that an earlier run left is copied without its mark if a run on
-            // another node went on meanwhile.
+            // The mark of the last run decides whose copies count. If a run on another node continued meanwhile, a piece that an earlier run
+            // left here is copied without its mark.
             let goes_on_here = || {
                 let last = ends.external.last_run()?;
                 Ok::<_, Error>(last.epoch == 0 || node.was_written_by(&last)?)
@@ -276,8 +276,8 @@ impl Flow {
         Ok(head.payload_length)
     }
 
-    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again. A copy that is
-    /// under way is not waited for, as it may hang: whatever it publishes is removed when it ends, or by the next agent.
+    /// Removes versions from external storage, and notes their pieces on the node, so that they are not brought again. Does not wait for a copy
+    /// that is under way, as it may hang. A piece that the copy publishes is removed when the copy ends, or by the next agent.
     pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> crate::Result<()> {
         let _one_at_a_time = self.removal.lock();
         self.state.lock().remove(versions);
@@ -286,7 +286,7 @@ impl Flow {
         removed?
     }
 
-    /// Removes what copies have published since it was removed.
+    /// Removes pieces that copies published after the pieces were removed.
     fn remove_returned(&self) -> Result<()> {
         let _one_at_a_time = self.removal.lock();
         let ends = self.ends()?;
@@ -309,7 +309,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Pauses the route after a failure. An end that vanished is opened anew.
+    /// Pauses the route after a failure. If an end vanished, drops it, so that the next use opens it again.
     fn failed(&self, state: &mut State, error: &Error) {
         state.pause(error.to_string());
         if let Error::Vanished { directory } | Error::Open { directory, .. } = error

@@ -1,8 +1,8 @@
-//! The agent's own directory within the scratch directory: its lock, its socket, and the routes that it serves.
+//! The agent's directory within the scratch directory: the lock, the socket, and the routes that the agent serves.
 //!
-//! Only its owner can enter. Everything is reached through the open directory, so no process can put another in its place, and
-//! no path is too long for a socket. Users may share the scratch directory, if it is sticky: each finds the directory that belongs to them,
-//! whatever others have put under its name.
+//! Only its owner can enter the directory. All files are reached through the open directory, so no process can put another directory in its
+//! place, and no path is too long for a socket. Users may share the scratch directory, if it is sticky: each user finds the directory that
+//! belongs to them, even if others took the name.
 
 use crate::notes::{Folder, me};
 use crate::protocol::Route;
@@ -16,13 +16,13 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The directory's name. A number follows it where other users have taken the names before.
+/// The directory's name. If another user has taken it, a number follows.
 const NAME: &str = ".tierflow-agent";
 const SOCKET: &str = "socket";
 const LOCK: &str = "lock";
 const ROUTES: &str = "routes.json";
 
-/// The open directory.
+/// The agent's directory, open.
 #[derive(Debug)]
 pub(crate) struct Home {
     folder: Folder,
@@ -30,7 +30,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens this user's directory in `scratch`, after making it if `create`.
+    /// Opens this user's directory in `scratch`. Makes the directory first if `create` is true.
     pub(crate) fn open(scratch: &Path, create: bool) -> Result<Self> {
         let absent = |source| Error::Absent {
             directory: scratch.to_path_buf(),
@@ -80,7 +80,7 @@ impl Home {
         })
     }
 
-    /// Takes the lock that makes this the one agent of the directory, until the result is dropped.
+    /// Takes the lock of the directory, which only one agent can hold. Dropping the result releases it.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(
@@ -99,7 +99,7 @@ impl Home {
         }
     }
 
-    /// The socket's path through the open directory.
+    /// Returns the socket's path through the open directory.
     fn socket(&self) -> PathBuf {
         PathBuf::from(format!(
             "/proc/self/fd/{}/{SOCKET}",
@@ -107,7 +107,7 @@ impl Home {
         ))
     }
 
-    /// Makes the socket anew. The lock must be held.
+    /// Removes the old socket and makes a new one. The lock must be held.
     pub(crate) fn listen(&self) -> Result<UnixListener> {
         match fs::unlinkat(&self.folder.descriptor, SOCKET, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -121,7 +121,7 @@ impl Home {
         })
     }
 
-    /// Connects to the agent, if it is one of this user's.
+    /// Connects to the agent. Refuses a socket or a process of another user.
     pub(crate) fn connect(&self) -> Result<UnixStream> {
         let absent = |source: std::io::Error| Error::Absent {
             directory: self.scratch.clone(),
@@ -151,7 +151,7 @@ impl Home {
         self.folder.write(ROUTES, routes)
     }
 
-    /// Returns true if the directory is still at its path.
+    /// Returns true if the directory was not removed.
     pub(crate) fn is_there(&self) -> bool {
         fs::fstat(&self.folder.descriptor).is_ok_and(|stat| stat.st_nlink > 0)
     }
@@ -170,7 +170,7 @@ fn own(scratch: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(first)
 }
 
-/// Makes this user's directory in `scratch`, by the first name that no other user has taken.
+/// Makes this user's directory in `scratch`, under the first name that no other user has taken.
 fn make(scratch: &Path) -> Result<PathBuf> {
     let mut path = scratch.join(NAME);
     for number in 1_u64.. {
@@ -191,13 +191,13 @@ fn make(scratch: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns true if there is a directory of this user's at the path. Nobody else can make one, but perhaps a link to a file.
+/// Returns true if there is a directory of this user at the path. No other user can make such a directory; a link does not count.
 fn is_own(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|found| found.is_dir() && found.uid() == me())
 }
 
-/// The other end must be this user's process.
+/// Refuses a connection whose other end is not a process of this user.
 pub(crate) fn check_peer(stream: &UnixStream, path: &Path) -> Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream);
     let peer = peer.map_err(|source| Error::Connection(source.into()))?;

@@ -52,7 +52,7 @@ impl Text {
             Self::Zsh => Some(Shell::Zsh),
         };
         match shell {
-            // Section 8 is that of services; `tierflow agent` is a command of section 1.
+            // Section 8 has services. The page of `tierflow agent` is in section 1.
             None => Man::new(program).section("8").render(&mut text)?,
             Some(shell) => clap_complete::generate(shell, &mut program, name, &mut text),
         }
@@ -60,12 +60,12 @@ impl Text {
     }
 }
 
-/// Serves a directory until the agent is ended, or idle.
+/// Serves a directory until the agent is told to end, or idle; or prints a text.
 fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let Some(scratch) = arguments.scratch else {
         return Ok(arguments.print.map_or(Ok(()), Text::print)?);
     };
-    // Leaves the session of the process that started it, so that it does not end with that. A group's leader cannot leave.
+    // The agent leaves the session of the process that started it, so that it does not end with that session. A group's leader cannot leave.
     let _already_apart = rustix::process::setsid();
     let settings = Settings {
         most_threads: arguments.threads,

@@ -1,4 +1,4 @@
-//! Lists that outlive a process, in a directory of this user's.
+//! Lists in files that outlive a process, in a directory of this user.
 
 use crate::{Error, Result};
 use rustix::fs::{self, Mode, OFlags};
@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// No list that is longer is read or written, in bytes.
+/// The most bytes of a list.
 const LIMIT: u64 = 64 << 20;
 
-/// An open directory that has lists.
+/// An open directory with lists.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) descriptor: OwnedFd,
@@ -28,7 +28,7 @@ impl Folder {
         })
     }
 
-    /// Reads the list of a name; it is empty if there is none.
+    /// Reads the list of a name. Returns an empty list if there is no file.
     pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.descriptor, name, flags, Mode::empty()) {
@@ -69,7 +69,7 @@ impl Folder {
             .map_err(|source| self.failed("renaming", new, source))
     }
 
-    /// Makes an empty file, if there is none of that name, and gives it the present time.
+    /// Sets a file's time to now. Makes an empty file if there is none.
     pub(crate) fn touch(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let now = fs::Timespec {
@@ -103,7 +103,7 @@ impl Folder {
     }
 }
 
-/// The user of this process.
+/// Returns the effective user of this process.
 pub(crate) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -112,7 +112,7 @@ pub(crate) fn me() -> u32 {
 mod tests {
     use super::*;
 
-    /// A note that no agent would read leaves the one before it in its place.
+    /// A note that is too long to be read again is not written, and the note before it stays.
     #[test]
     fn what_is_written_can_be_read() {
         let home = tempfile::tempdir().unwrap();

@@ -1,17 +1,17 @@
-//! Messages of client and agent: frames of JSON, four bytes of length (little-endian) before each.
+//! Messages between client and agent: frames of JSON. Each has its length before it, in four bytes (little-endian).
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
-/// The version of the protocol. Both sides name theirs first; they must be the same.
+/// The version of the protocol. Both sides send their version first; the versions must be the same.
 pub const PROTOCOL: u32 = 2;
 
-/// A frame has at most this many bytes.
+/// The most bytes of a frame.
 pub const FRAME_LIMIT: usize = 1 << 20;
 
-/// The pieces that are brought, and the two ends of their way.
+/// The rank whose pieces are brought, and the two directories between which they are copied.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
@@ -25,34 +25,34 @@ pub struct Route {
     pub ranks: u32,
 }
 
-/// A client's request. Each has one reply, but for [`Reply::Working`] before it.
+/// A client's request. The agent sends one reply to each, perhaps after several [`Reply::Working`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// The first one: which protocol the client speaks.
+    /// The first request: names the protocol that the client speaks.
     Hello {
         /// The version of the protocol.
         protocol: u32,
     },
-    /// Bring whatever lies, or will lie, at the start of this route to its end, until the connection ends and all is
-    /// there. The requests that follow are about it.
+    /// Bring all pieces that are saved to the route's local directory, now and later, to its external directory, until the connection ends and
+    /// all pieces are there. The requests that follow are about this route.
     Take {
         /// The route.
         route: Route,
     },
-    /// Reply when this rank's piece of a version is published at the end of the route.
+    /// Reply when this rank's piece of a version is published on external storage.
     Publish {
         /// The version.
         version: u64,
     },
-    /// Remove these versions from the end of the route, and do not bring them there again.
+    /// Remove these versions from external storage, and do not bring them there again.
     Remove {
         /// The versions.
         versions: Vec<u64>,
     },
-    /// How things are.
+    /// Send the state of the agent and its routes.
     Status,
-    /// Take nothing new, bring what is there, and end.
+    /// Accept no more routes, bring the pieces that are on the node, and end.
     Stop,
 }
 
@@ -71,22 +71,22 @@ pub enum Reply {
     Working,
     /// The request could not be done.
     Failed(Failure),
-    /// How things are.
+    /// The state of the agent and its routes.
     Status(Status),
 }
 
-/// Why a request could not be done. Each version of the protocol reads the words of the others: a refusal of another version is one of
-/// these, too.
+/// The reason for which a request could not be done. All versions of the protocol can read it, so that each understands the refusal of
+/// another version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Why, in words.
+    /// The reason as text.
     pub message: String,
-    /// The storage is full, if it is that: make room, then ask again.
+    /// The storage, if the reason is that it is full: make room, then ask again.
     #[serde(default)]
     pub full: Option<Full>,
 }
 
-/// A full storage, as [`tierflow_store::Error::Full`] tells of it.
+/// A storage that is full: the fields of [`tierflow_store::Error::Full`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Full {
@@ -94,12 +94,12 @@ pub struct Full {
     pub place: Option<String>,
     /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes were to be written.
+    /// The bytes that were to be written.
     pub bytes: usize,
 }
 
 impl Full {
-    /// Of a file that could not be written, if the storage is full.
+    /// Makes the description for a file that could not be written, if the storage is full.
     fn of(path: &Path, source: &std::io::Error) -> Option<Self> {
         let is_full = matches!(
             source.kind(),
@@ -164,7 +164,7 @@ impl From<Failure> for tierflow_store::Error {
     }
 }
 
-/// How an agent is doing.
+/// The state of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
@@ -172,30 +172,30 @@ pub struct Status {
     pub process: u32,
     /// Threads that bring pieces at the moment.
     pub threads: usize,
-    /// The routes it serves.
+    /// The routes that the agent serves.
     pub routes: Vec<RouteStatus>,
 }
 
-/// How one route is doing.
+/// The state of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteStatus {
     /// The route.
     pub route: Route,
-    /// Clients on it.
+    /// Number of clients on the route.
     pub clients: usize,
-    /// Versions on their way, or waiting for it, those included that could not be read on the node.
+    /// Versions that are copied, wait for it, or cannot be read on the node.
     pub pending: Vec<u64>,
-    /// Pieces that were brought since the agent started, or found to be there when they were asked for.
+    /// Number of pieces that were brought since the agent started, or were on external storage already when a client asked for them.
     pub brought: u64,
-    /// Why the last try failed, if it did, or why a piece on the node cannot be read.
+    /// The error of the last try, if it failed, or of a piece on the node that cannot be read.
     pub trouble: Option<String>,
 }
 
 /// Writes one frame.
 ///
 /// # Errors
-/// [`Error::Connection`]; [`Error::Protocol`] if it is too long.
+/// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the frame is too long.
 pub fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message)
@@ -210,11 +210,10 @@ pub fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
     to.write_all(&frame).map_err(Error::Connection)
 }
 
-/// Reads one frame; `None` where the other side has ended the connection. No more memory is taken than the bytes that
-/// really came.
+/// Reads one frame; `None` if the other side has ended the connection. Allocates memory only for bytes that arrive.
 ///
 /// # Errors
-/// [`Error::Connection`] and [`Error::Protocol`].
+/// [`Error::Connection`] if the connection broke; [`Error::Protocol`] if the frame is too long, cut off, or no known message.
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
     let mut length = [0; 4];
     // A signal ends the wait for a socket that has a time limit, whatever its handler asks for.

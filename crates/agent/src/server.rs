@@ -1,4 +1,4 @@
-//! The agent itself: the routes that clients ask for, and elastic threads that bring pieces along them.
+//! The agent: the routes that clients ask for, and elastic threads that bring pieces along them.
 
 mod connection;
 mod event_loop;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How an agent works.
+/// The settings of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The most threads that bring pieces at a time.
     pub most_threads: usize,
-    /// How long copying a piece, or looking for some, may take until storage is said to hang, and another thread takes the place.
+    /// Time after which a copy or a scan that is not done counts as hanging. Another thread then replaces its thread.
     pub patience: Duration,
-    /// The agent ends when it had nothing to do, and no client was connected, for so long; `None`: when it is told to.
+    /// Time without work and without clients after which the agent ends; `None`: it ends only when it is told to.
     pub idle: Option<Duration>,
 }
 
@@ -39,11 +39,11 @@ impl Default for Settings {
     }
 }
 
-/// How often the node is scanned for pieces that no client asked for: those of an application that crashed.
+/// Time between two scans of a node for pieces that no client asked for, such as the pieces of an application that crashed.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// A patience without an end, within the range of every clock.
+/// The longest patience, which every clock can measure.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
-/// How often the agent supervises its threads.
+/// Time between two looks of the agent at its threads.
 const TICK: Duration = Duration::from_millis(100);
 
 struct Server {
@@ -51,9 +51,9 @@ struct Server {
     settings: Settings,
     shared: Mutex<ServerState>,
     removals: Mutex<Removals>,
-    /// The lock of who notes the routes, which may take as long as the disk takes.
+    /// Held while a thread notes the routes, which may take as long as the disk takes.
     noting: Mutex<()>,
-    /// Notified when there may be a task, or one is done.
+    /// Notified when there may be a new task, or a task is done.
     changed: Condvar,
     /// Wakes the event loop when there may be replies for clients.
     waker: event_loop::Waker,
@@ -65,12 +65,12 @@ struct ServerState {
     flows: BTreeMap<Route, Arc<Flow>>,
     elastic: Elastic,
     threads: usize,
-    /// Of these, those that wait for storage that hangs.
+    /// Number of the `threads` that wait for storage that hangs.
     hanging: usize,
     connections: usize,
     stopping: bool,
     idle_since: Instant,
-    /// The index of the flow that is asked next for a task (round robin).
+    /// The index of the flow that gives the next task (round robin).
     turn: usize,
 }
 
@@ -79,11 +79,12 @@ enum Task {
     Bring(Arc<Flow>, u64),
 }
 
-/// Serves the scratch directory `scratch` until it is told to stop, or is idle for as long as the settings say. What an
-/// earlier agent did not finish is resumed.
+/// Serves the scratch directory `scratch` until a client tells the agent to stop, or it is idle for as long as the settings say. Resumes the
+/// routes that an earlier agent did not finish.
 ///
 /// # Errors
-/// [`Error::Busy`] if another agent serves it; [`Error::Refused`] and [`Error::File`] if its directory is not to be used.
+/// [`Error::Busy`] if another agent serves the directory; [`Error::Refused`] if the agent's directory in it is open to others or not this
+/// user's; [`Error::File`] if it cannot be made or read.
 pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let home = Home::open(scratch, true)?;
     let _lock = home.lock()?;
@@ -113,7 +114,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 impl Server {
-    /// Makes an agent without routes, and the stream that is readable once its event loop is to wake.
+    /// Makes an agent without routes, and the stream that is readable when its event loop has to wake.
     fn new(home: Home, mut settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
         settings.patience = settings.patience.min(LONGEST);
         let (waker, wakes) = event_loop::Waker::new()?;
@@ -140,8 +141,8 @@ impl Server {
         Ok((server, wakes))
     }
 
-    /// Starts threads while there are tasks, reports what hangs, and ends routes that are done. Returns when the agent is
-    /// to end.
+    /// Starts threads while there are tasks, tells clients of storage that hangs, and ends routes that are done. Returns when the agent has to
+    /// end.
     fn supervise(self: &Arc<Self>) {
         loop {
             let mut shared = self.shared.lock();
@@ -153,7 +154,7 @@ impl Server {
                 busy += state.waiting.len() + usize::from(state.is_to_scan(now));
             }
             shared.hanging = hanging;
-            // Threads that hang do not count.
+            // Threads that hang are replaced by others.
             let wanted = shared.elastic.threads() + hanging;
             for _ in shared.threads..wanted.min(shared.threads + busy) {
                 let server = Arc::clone(self);
@@ -162,7 +163,7 @@ impl Server {
                 }
             }
             if end_finished_routes(&mut shared) {
-                // If that fails, the next agent resumes the routes once, in vain.
+                // If this fails, the next agent resumes the finished routes once, and finds nothing to do.
                 let _noted_with_the_next = MutexGuard::unlocked(&mut shared, || self.note());
             }
             if self.is_over(&mut shared, now) {
@@ -180,7 +181,7 @@ impl Server {
         }
         let idle = self.settings.idle.filter(|_| !is_used);
         let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
-        // Versions that cannot be brought now are noted, and resumed by the next agent.
+        // The routes of versions that cannot be brought now are noted, and the next agent resumes them.
         let mut is_stopped = shared.stopping;
         if shared.stopping {
             for flow in shared.flows.values() {
@@ -190,7 +191,7 @@ impl Server {
         is_idle || is_stopped || !self.home.is_there()
     }
 
-    /// Notes all routes for the next agent. May take long.
+    /// Writes all routes to the note for the next agent. May take long.
     fn note(&self) -> Result<()> {
         let _one_at_a_time = self.noting.lock();
         let flows = self.shared.lock().flows.clone();
@@ -201,7 +202,7 @@ impl Server {
         Ok(())
     }
 
-    /// The loop of one worker thread: does tasks until there are none, or too many threads.
+    /// Runs the loop of a worker thread: does tasks until there are none, or until there are too many threads.
     fn work(&self) {
         loop {
             let (task, threads, waiting) = {
@@ -238,14 +239,14 @@ impl Server {
         }
     }
 
-    /// Wakes the threads that wait for a change; the lock orders it behind a thread that is about to wait.
+    /// Wakes the threads that wait for a change. Takes the lock first, so that a thread that is about to wait is woken, too.
     fn notify(&self) {
         drop(self.shared.lock());
         self.changed.notify_all();
         self.waker.wake();
     }
 
-    /// The next task, from one route after the other.
+    /// Returns the next task. The routes take turns.
     fn next(&self, shared: &mut ServerState) -> Option<Task> {
         let now = Instant::now();
         let count = shared.flows.len();
@@ -276,8 +277,8 @@ impl Server {
         None
     }
 
-    /// Accepts no more routes, and scans for what is left now. What failed before is tried once more; what fails from now on is the next
-    /// agent's. A second word changes nothing.
+    /// Accepts no more routes, and scans each node for the pieces that are left. Pieces that failed before are tried once more; pieces that fail
+    /// from now on are left to the next agent. A second call changes nothing.
     fn stop(&self) {
         let mut shared = self.shared.lock();
         if std::mem::replace(&mut shared.stopping, true) {
@@ -290,8 +291,8 @@ impl Server {
     }
 }
 
-/// Takes away the routes that have no client and nothing to copy, have no piece that could not be read, and were scanned after their last
-/// client left. Returns true if there were some.
+/// Removes the routes that are done: without clients, pieces to copy and unreadable pieces, and scanned after their last client left. Returns
+/// true if there were some.
 fn end_finished_routes(shared: &mut ServerState) -> bool {
     let before = shared.flows.len();
     shared.flows.retain(|_, flow| {
@@ -311,7 +312,7 @@ mod tests {
     use tierflow_engine::{Engine, Region, Tier};
     use tierflow_store::{Faults, Options, Repository};
 
-    /// A single thread brings pieces as long as none hangs.
+    /// The agent has a single thread, and replaces it when it hangs.
     #[test]
     fn a_scan_that_hangs_holds_up_no_other_route() {
         let home = tempfile::tempdir().unwrap();
@@ -327,7 +328,7 @@ mod tests {
         fail(&hanging.1, &faults);
         faults.reads_hang.store(true, Ordering::Relaxed);
         for flow in [&hanging.1, &other.1] {
-            // A route that has a client stays.
+            // A route with a client is not ended.
             flow.state.lock().clients = 1;
             let mut shared = server.shared.lock();
             shared.flows.insert(flow.route.clone(), Arc::clone(flow));
@@ -342,7 +343,7 @@ mod tests {
         agent.join().unwrap();
     }
 
-    /// Has one route scanned. Returns it.
+    /// Scans the next route, and returns it.
     fn scan_next(server: &Server) -> Arc<Flow> {
         let task = server.next(&mut server.shared.lock());
         let Some(Task::Scan(flow)) = task else {
@@ -352,7 +353,7 @@ mod tests {
         flow
     }
 
-    /// The clock says how long a scan took.
+    /// The test passes the time to `is_over`, so that scans seem to take long.
     #[test]
     fn scans_that_take_long_do_not_keep_an_agent_that_was_told_to_end() {
         let home = tempfile::tempdir().unwrap();
@@ -374,20 +375,20 @@ mod tests {
         assert_eq!(next_of(&first), Some(1));
         first.bring(1);
         assert!(!is_over(minute), "one is not scanned");
-        // Its external storage fails, and again and again when the route has paused.
+        // The external storage of the second route fails, again and again after each pause.
         let second = scan_next(&server);
         assert_eq!(next_of(&second), Some(1));
         faults.writes_fail.store(true, Ordering::Relaxed);
         assert_eq!(second.bring(1), None);
-        // The pause of its route ends later than this.
+        // The pause of the second route ends later than `begun`.
         assert!(is_over(begun));
         assert!(is_over(minute));
-        // A second word begins nothing anew.
+        // A second call of `stop` changes nothing.
         server.stop();
         assert!(is_over(minute));
     }
 
-    /// The next version of a route.
+    /// Returns the next version of a route.
     fn next_of(flow: &Flow) -> Option<u64> {
         let mut state = flow.state.lock();
         state.next(Instant::now(), Duration::from_secs(600))

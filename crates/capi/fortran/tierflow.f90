@@ -1,6 +1,6 @@
-! Tierflow from Fortran: the functions of tierflow.h by their own names, and arrays of every kind and rank as regions.
+! Tierflow from Fortran: the functions of tierflow.h under their names, and arrays of every kind and rank as regions.
 !
-! A stream and a limit of time are given with tf_call.
+! A tf_call gives a call a stream and a time limit.
 module tierflow
   use, intrinsic :: iso_c_binding
   implicit none
@@ -12,7 +12,7 @@ module tierflow
     enumerator :: TF_DAMAGED = 6, TF_STORAGE = 7, TF_DEVICE = 8, TF_GROUP = 9, TF_CLOSED = 10, TF_INTERNAL = 11
   end enum
 
-  ! Where a region lies.
+  ! The address of a region, and the memory that it lies in: the enum tf_place of tierflow.h.
   type, bind(c) :: tf_region
     type(c_ptr) :: address = c_null_ptr
     integer(c_int64_t) :: bytes = 0
@@ -25,13 +25,13 @@ module tierflow
     type(tf_region) :: region
   end type
 
-  ! What will be durable when the job has to go: -1 stands for no version.
+  ! The version that will be durable when the job has to end: -1 stands for no version.
   type, bind(c) :: tf_suspension
     integer(c_int64_t) :: version = -1, newest = -1
     real(c_double) :: seconds = -1
   end type
 
-  ! How to make a call: behind the work of a stream of CUDA's, and for so many seconds; 0 is as long as it takes.
+  ! The order and the longest wait of a call: after the work of a CUDA stream, and `seconds` at most; 0 is without a limit.
   type, bind(c) :: tf_call
     type(c_ptr) :: stream = c_null_ptr
     real(c_double) :: seconds = 0
@@ -51,7 +51,7 @@ module tierflow
     real(c_double) :: blocked_seconds = 0
   end type
 
-  ! The last are restores by the tier in which they found the version, the fastest first.
+  ! `restores_from` counts restores and consumes by the tier that held the version, the fastest tier first.
   type, bind(c) :: tf_metrics
     type(tf_calls) :: checkpoint, restore, produce, consume
     integer(c_int64_t) :: restores_from(6) = 0
@@ -73,7 +73,7 @@ module tierflow
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: options
     end function
-    ! With the ranks of an MPI communicator, such as MPI_COMM_WORLD.
+    ! Opens an engine with the ranks of an MPI communicator, such as MPI_COMM_WORLD.
     integer(c_int) function tf_open_comm(options, comm, engine) bind(c, name='tf_open_f')
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: options
@@ -174,7 +174,7 @@ module tierflow
       integer(c_int64_t), value :: engine, version
       real(c_double), value :: seconds
     end function
-    ! A job that has to go at once.
+    ! Tells the engine that the job ends in `seconds`.
     integer(c_int) function tf_suspend(engine, seconds, suspension) bind(c)
       import :: c_int, c_int64_t, c_double, tf_suspension
       integer(c_int64_t), value :: engine
@@ -209,7 +209,7 @@ module tierflow
       integer(c_int64_t), value :: notice
       real(c_double), value :: grace
     end function
-    ! Infinitely many until it is given.
+    ! Sets `seconds` to the seconds that are left: infinity until the notice is given.
     integer(c_int) function tf_notice_left(notice, seconds) bind(c)
       import :: c_int, c_int64_t, c_double
       integer(c_int64_t), value :: notice
@@ -244,14 +244,14 @@ module tierflow
       type(c_funptr), value :: line
       type(c_ptr), value :: context
     end function
-    ! Alone, with c_null_ptr, or with a tf_group of C's.
+    ! Opens an engine: for this process alone if `group` is c_null_ptr, else with a tf_group of C.
     integer(c_int) function tf_open(options, group, engine) bind(c)
       import :: c_int, c_int64_t, c_ptr
       integer(c_int64_t), value :: options
       type(c_ptr), value :: group
       integer(c_int64_t), intent(out) :: engine
     end function
-    ! The bytes of an array, for the functions below. It is a target that stays where it is until they are called.
+    ! Makes a region of an array, for the functions below. The array is a target that stays where it is until they are called.
     integer(c_int) function tf_region_of(array, region) bind(c, name='tf_region_f')
       import :: c_int, tf_region
       type(*), dimension(..), target :: array
@@ -271,7 +271,7 @@ module tierflow
       integer(c_size_t), value :: count
       type(tf_call), intent(in) :: call
     end function
-    ! `name` has room for `room` letters, the zero behind them included.
+    ! `name` has room for `room` letters, including the zero at the end.
     integer(c_int) function tf_region_at(engine, version, index, name, room, bytes) bind(c)
       import :: c_char, c_int, c_int64_t, c_size_t
       integer(c_int64_t), value :: engine, version
@@ -313,7 +313,7 @@ module tierflow
       real(c_double), value :: seconds
       integer(c_int64_t), intent(out) :: usable
     end function
-    ! Room, or a version, at an address: c_f_pointer makes an array of it.
+    ! Lend room, or a version, at `address`: c_f_pointer makes an array of it.
     integer(c_int) function tf_produce(engine, version, bytes, slot, address) bind(c)
       import :: c_int, c_int64_t, c_ptr, c_size_t
       integer(c_int64_t), value :: engine, version
@@ -376,7 +376,7 @@ module tierflow
       integer(c_size_t), value :: size
       integer(c_size_t), intent(out) :: length
     end function
-    ! Texts of these four end with c_null_char.
+    ! The texts of these four functions end with c_null_char.
     integer(c_int) function tf_write_timeline(engine, path) bind(c)
       import :: c_char, c_int, c_int64_t
       integer(c_int64_t), value :: engine
@@ -450,14 +450,14 @@ contains
     tf_name = tf_region_f(array, named%region)
   end function
 
-  ! Arrays by their names, which files tell, too.
+  ! Takes in arrays with their names. Files on storage have the names, too.
   integer(c_int) function tf_checkpoint_named(engine, version, arrays)
     integer(c_int64_t), intent(in) :: engine, version
     type(tf_named), intent(in) :: arrays(:)
     tf_checkpoint_named = tf_checkpoint_named_f(engine, version, arrays, size(arrays, kind=c_size_t))
   end function
 
-  ! Brings these arrays of a version back, in any order; it stays held.
+  ! Brings these arrays of a version back, in any order; the version stays held.
   integer(c_int) function tf_restore_named(engine, version, arrays)
     integer(c_int64_t), intent(in) :: engine, version
     type(tf_named), intent(in) :: arrays(:)
@@ -472,7 +472,7 @@ contains
     tf_restore_rank = tf_restore_rank_f(engine, version, int(rank, c_int32_t), arrays, size(arrays, kind=c_size_t))
   end function
 
-  ! Brings arrays of any rank's part of a version back, from a directory that was `external`, or `node_local` alone.
+  ! Brings arrays of any rank's part of a version back, from a directory that was `external`, or `node_local` without `external`.
   integer(c_int) function tf_restore_named_from(directory, version, rank, arrays)
     character(len=*), intent(in) :: directory
     integer(c_int64_t), intent(in) :: version
@@ -489,8 +489,8 @@ contains
     tf_region_size = tf_region_size_c(engine, version, trim(name) // c_null_char, bytes)
   end function
 
-  ! A notice that is given when one of these signals comes, such as 15 (SIGTERM): the job has `grace` seconds left then. Without
-  ! any, tf_notice_give alone gives it.
+  ! Opens a notice. When one of these signals comes, such as 15 (SIGTERM), the notice is given: the job has `grace` seconds left from then
+  ! on. Without signals, only tf_notice_give gives the notice.
   integer(c_int) function tf_notice_open(signals, grace, notice)
     integer(c_int), intent(in) :: signals(:)
     real(c_double), intent(in) :: grace
@@ -498,8 +498,8 @@ contains
     tf_notice_open = tf_notice_open_c(signals, size(signals, kind=c_size_t), grace, notice)
   end function
 
-  ! What the last call of this thread that failed says. An array that is refused as it has gaps or is not allocated, and a communicator of
-  ! which no group can be made, are named on the standard error instead.
+  ! Returns the error of the last call of this thread that failed. Two errors are written to the standard error instead: an array with gaps
+  ! or that is not allocated, and a communicator of which no group can be made.
   function tf_error_message() result(message)
     character(len=:), allocatable :: message
     interface

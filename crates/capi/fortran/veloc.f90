@@ -1,7 +1,7 @@
 ! VELOC's client API for Fortran: the names and arguments of VELOC's own module.
 !
-! Variables and arrays of every kind and rank are protected by what they are. They have the target attribute, have no gaps,
-! and stay where they are: without target, the compiler may keep them somewhere else than in memory.
+! A program protects variables and arrays of every kind and rank by passing them. They need the target attribute, have no gaps, and stay
+! where they are: without target, the compiler may keep them somewhere else than in memory.
 module veloc
   use, intrinsic :: iso_c_binding
   implicit none
@@ -180,7 +180,7 @@ module veloc
       type(c_funptr), value :: observer
       type(c_ptr), value :: context
     end function
-    ! The engine below, for functions of the module tierflow; 0 if there is none.
+    ! Returns the client's engine, for functions of the module tierflow; 0 if there is no client.
     integer(c_int64_t) function VELOC_Engine() bind(c, name='VELOC_Engine')
       import :: c_int64_t
     end function
@@ -188,7 +188,7 @@ module veloc
 
 contains
 
-  ! A text as C wants it: without the blanks at its end, and with a zero.
+  ! Returns a text as C reads it: without the blanks at its end, and with a zero.
   pure function c_text(text)
     character(len=*), intent(in) :: text
     character(kind=c_char, len=len_trim(text) + 1) :: c_text
@@ -345,11 +345,11 @@ contains
       if (path(at) == c_null_char) return
       routed(at:at) = path(at)
     end do
-    ! A path that is cut off is none.
+    ! A path that was cut off is an error.
     if (path(min(at, VELOC_MAX_NAME)) /= c_null_char) err = VELOC_NSCS
   end subroutine
 
-  ! For checkpoints of one name, which consist of these regions alone if there are any.
+  ! Protects an array for checkpoints of one name. Once a name has such regions, its checkpoints consist of them alone.
   subroutine VELOC_Region_protect(id, array, name, err)
     integer, intent(in) :: id
     type(*), dimension(..), target :: array
@@ -371,7 +371,7 @@ contains
     err = region_clear_c(c_text(name))
   end subroutine
 
-  ! Another rank's, in a group of any size.
+  ! Finds the newest checkpoint of another rank, in a group of any size.
   subroutine VELOC_Restart_test_rank(name, needed_version, rank, version)
     character(len=*), intent(in) :: name
     integer, intent(in) :: needed_version, rank

@@ -1,6 +1,6 @@
 /*
  * Trajectories of PETSc's time steppers in a checkpoint cache: TSAdjointSolve() and TSTrajectoryGetVecs() over more steps than memory
- * holds. tierflow_petsc.c is compiled by the application's own mpicc, with tierflow_mpi.c.
+ * holds. The application compiles tierflow_petsc.c and tierflow_mpi.c with its mpicc.
  */
 #ifndef TIERFLOW_PETSC_H
 #define TIERFLOW_PETSC_H
@@ -11,8 +11,8 @@
 #define TSTRAJECTORYTIERFLOW "tierflow"
 
 /*
- * Makes the type known. Call it after PetscInitialize(), before TSSetFromOptions(). Programs that cannot be changed load it as a library
- * instead: -dll_append libtierflow_petsc.so
+ * Registers the type with PETSc. Call it after PetscInitialize(), before TSSetFromOptions(). Programs that cannot be changed load the type
+ * as a library instead: -dll_append libtierflow_petsc.so
  */
 PETSC_EXTERN PetscErrorCode TierflowTSTrajectoryRegister(void);
 

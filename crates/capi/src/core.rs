@@ -11,8 +11,8 @@ use crate::ffi::RawStream;
 use crate::group::Group;
 use crate::handles::Named;
 
-/// How far host memory is pinned ahead of its use (touched four times as far): a fraction of the cache, and at most so many
-/// bytes. So a cache of 4 GiB at most is ready soon after the engine is.
+/// Host memory that is pinned ahead of its use: the cache divided by the first number, at most the second number in bytes. Memory is touched
+/// four times as far ahead, so a cache of up to 4 GiB is ready soon after the engine is.
 const LEAD: (usize, usize) = (4, 1 << 30);
 
 /// An open engine, and the group of ranks that it belongs to.
@@ -53,13 +53,13 @@ impl OpenEngine {
         Ok(Self { handle, group })
     }
 
-    /// The owner that slots share.
+    /// Returns the engine handle that slots share.
     pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
         &self.handle
     }
 
-    /// The stream for a call behind the work given to this one; without one, behind all work given to the device. `None` where there
-    /// is no such work.
+    /// Returns the stream for a call that comes after the work given to `stream`, or after all work given to the device if `stream` is
+    /// [`RawStream::NONE`]. `None` if the device has no such work.
     pub(crate) fn behind(&self, stream: RawStream) -> Outcome<Option<CallStream<'_>>> {
         // SAFETY: the contract of `RawStream`.
         Ok(unsafe { self.handle.behind(stream.handle()) }?.into_stream())
@@ -75,11 +75,11 @@ impl OpenEngine {
         }
     }
 
-    /// Ends the engine, once what it took in is durable, or `patience` is over. A failure names what is lost.
+    /// Ends the engine, once its versions are durable, or `patience` is over. A failure names the lost versions.
     pub(crate) fn end(self, patience: Duration) -> Outcome {
         self.lends_nothing()?;
         let ended = self.handle.end(Until::patience(patience));
-        // The group is called until the engine is gone.
+        // The engine calls the group until it is dropped.
         drop(self.handle);
         Ok(ended?)
     }

@@ -1,4 +1,4 @@
-//! The log, and the end of a process that closed not all of its engines.
+//! The log, and the end of a process that did not close all of its engines.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Once};
@@ -20,7 +20,7 @@ struct CallbackContext(*mut c_void);
 
 // SAFETY: `tierflow.h` says that the callback is called from any thread.
 unsafe impl Send for CallbackContext {}
-// SAFETY: as above, also from several at a time.
+// SAFETY: as above, also from several threads at a time.
 unsafe impl Sync for CallbackContext {}
 
 /// The levels by their numbers in the header.
@@ -50,7 +50,7 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn end_of_program() {
-    // The process exits, whether or not this works.
+    // The process exits even if this fails.
     let _ended_or_not = std::panic::catch_unwind(|| end_of_process(None));
 }
 

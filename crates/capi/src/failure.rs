@@ -1,4 +1,4 @@
-//! How failures reach C.
+//! Turns failures and panics into statuses and messages for C.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -11,7 +11,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call whose panics are failures.
+/// Runs a call and turns a panic into a failure.
 pub(crate) fn caught<T>(call: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -22,22 +22,22 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     })
 }
 
-/// Runs a call from C: panics do not unwind beyond it, and a failure is kept for [`tf_error_message`].
+/// Runs a call from C: panics do not unwind beyond it, and the message of a failure is kept for [`tf_error_message`].
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
     caught(call).map_err(|failure| {
         let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-        // At a thread's end it cannot be read any more.
+        // While the thread ends, its message is gone already, and no call can read it.
         let _noted = MESSAGE.try_with(|message| message.replace(text));
         failure.status
     })
 }
 
-/// [`guarded`], as a `tf_status`.
+/// Runs a call as [`guarded`] does, and returns its `tf_status`.
 pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     guarded(call).map_or_else(|status| status as c_int, |()| Status::Ok as c_int)
 }
 
-/// Exports functions under their names. Each answers C with a `tf_status`, made of its body by [`status`].
+/// Exports functions under their names. Each runs its body by [`status`] and returns the `tf_status` to C.
 macro_rules! exported {
     ($(fn $name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {
         $(#[unsafe(no_mangle)]

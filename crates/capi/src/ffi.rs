@@ -1,8 +1,8 @@
-//! Arguments as C hands them over.
+//! The types of arguments that C passes.
 //!
 //! # The contract
 //! Values of these types come from C alone, as arguments of the exported functions, and are not kept beyond the call. The headers say of
-//! each pointer what it points to, for how long, and that it may be null only where they say so. This is the proof of each block here.
+//! each pointer what it points to, for how long, and whether it may be null. Each `unsafe` block here relies on this contract.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ fn null(what: &str) -> Failure {
     Failure::argument(format!("{what} is null"))
 }
 
-/// A text that ends with a zero.
+/// A text that ends with a zero byte.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a c_char>);
@@ -33,7 +33,7 @@ impl<'a> Text<'a> {
         text.to_str().map_err(wrong)
     }
 
-    /// The same, or an empty text in the place of null.
+    /// Returns the text, or an empty text for null.
     pub(crate) fn or_empty(self, what: &str) -> Outcome<&'a str> {
         match self.0.is_null() {
             true => Ok(""),
@@ -42,7 +42,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The first of several elements, which nobody writes meanwhile; or one, or null for none.
+/// A pointer to one element or to the first of several, or null for none. Nobody writes the elements during the call.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
@@ -66,13 +66,13 @@ impl<'a, T> In<'a, T> {
     }
 }
 
-/// A place for an answer, or for several.
+/// A pointer to room for one result or for several.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Answers.
+    /// Writes the result. Fails for null; `what` names the argument.
     pub(crate) fn put(&self, value: T, what: &str) -> Outcome {
         self.exists(what)?;
         // SAFETY: the contract above.
@@ -88,13 +88,13 @@ impl<T> Out<T> {
         }
     }
 
-    /// Answers, if it is asked for.
+    /// Writes the result if the pointer is not null.
     pub(crate) fn put_if_asked(&self, value: T) {
-        // The one failure is that nobody asks.
+        // The only failure is that the pointer is null.
         let _put_or_not = self.put(value, "");
     }
 
-    /// Answers with the first `room` of these values.
+    /// Writes the first `room` of these values.
     pub(crate) fn put_all(&self, values: &[T], room: usize, what: &str) -> Outcome
     where
         T: Copy,
@@ -104,26 +104,26 @@ impl<T> Out<T> {
             return Ok(());
         }
         self.exists(what)?;
-        // SAFETY: the contract above: there is room for so many, which are no values of ours.
+        // SAFETY: the contract above: there is room for this many values, and the room is not part of `values`.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
         Ok(())
     }
 }
 
 impl Out<c_char> {
-    /// Answers with a text and a zero, as far as they fit, and says how long the text is.
+    /// Writes the text, as far as it fits, and a zero byte. Returns the bytes of the whole text, without the zero.
     pub(crate) fn put_text(&self, room: usize, text: &str) -> usize {
         if let Some(room) = room.checked_sub(1).filter(|_| !self.0.is_null()) {
             let letters = text.bytes().take(room).chain([0]);
             let letters: Vec<c_char> = letters.map(|one| c_char::from_ne_bytes([one])).collect();
-            // The place is not null.
+            // The pointer is not null, so this succeeds.
             let _put = self.put_all(&letters, letters.len(), "");
         }
         text.len()
     }
 }
 
-/// A `cudaStream_t`, which is not destroyed before the call ends; null for none.
+/// A `cudaStream_t` that is not destroyed before the call ends; null for none.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawStream(*mut c_void);
@@ -136,7 +136,7 @@ impl RawStream {
     }
 }
 
-/// Seconds, as C gives them: negative ones, and infinity, are for ever, which is the longest duration.
+/// Converts seconds from C to a duration. Negative and infinite seconds are without a limit: the longest duration.
 pub(crate) fn patience(seconds: f64) -> Outcome<Duration> {
     let seconds = if seconds < 0.0 {
         f64::INFINITY

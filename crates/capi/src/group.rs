@@ -1,4 +1,4 @@
-//! The ranks of a group, as the application lets them meet: by one all-gather of equal parts.
+//! The ranks of a group, which meet by the application's all-gather of equal parts.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub(crate) struct RawGroup {
     pub(crate) threads: c_int,
 }
 
-/// A wait that is longer is given to the application's functions as this: no clock tells longer ones.
+/// The longest wait that the application's functions are given: no clock measures longer ones.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);
-/// A rank that has waited so long for the others says so, and once more each time that this has passed.
+/// Time after which a rank that waits for the others writes so to the log, again and again.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A rank of a group.
@@ -47,11 +47,11 @@ pub(crate) struct Group {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     run: u64,
-    /// One call at a time.
+    /// The application's functions for meetings. The lock lets one call run at a time.
     calls: Mutex<Calls>,
-    /// Why the ranks do not meet any more: the ranks that gave a meeting up know less than those that did not.
+    /// The error of the first failed meeting. The ranks do not meet after it, as those that gave it up know less than those that did not.
     lost: Mutex<Option<String>>,
-    /// For redundancy. Beside all-gathers if the application allows threads.
+    /// The functions for redundancy. If the application allows threads, the library calls them during all-gathers, too.
     pub(crate) messages: Option<Mutex<Messages>>,
 }
 
@@ -61,7 +61,7 @@ struct Calls {
     context: *mut c_void,
 }
 
-// SAFETY: `tierflow.h` says that the functions are called from whichever thread calls the engine, one at a time.
+// SAFETY: `tierflow.h` says that any thread that calls the engine may call the functions, one at a time.
 unsafe impl std::marker::Send for Calls {}
 
 impl std::fmt::Debug for Group {
@@ -71,16 +71,16 @@ impl std::fmt::Debug for Group {
 }
 
 impl Group {
-    /// Takes the group over. One that is refused is released at once.
+    /// Takes the application's group over. Releases a group that it refuses.
     ///
     /// # Errors
-    /// The argument that makes it no group.
+    /// `Status::Argument` if `rank` is not below `ranks`, there is no `all_gather`, or only one of `send` and `receive`.
     pub(crate) fn new(raw: &RawGroup) -> Outcome<Self> {
         // The ranks may wait for each other before an engine is opened.
         crate::ending::prepare();
         let checked = Self::checked(raw);
         if let (Err(_), Some(release)) = (&checked, raw.release) {
-            // SAFETY: the application's function, by the contract of `tf_group`: called once, as no group came of it.
+            // SAFETY: the application's function, by the contract of `tf_group`: called once, as there is no `Group` that calls it.
             unsafe { release(raw.context) };
         }
         checked
@@ -123,7 +123,7 @@ impl Group {
         })
     }
 
-    /// Every rank's bytes, of which each gives as many. Fails for good once a meeting has failed.
+    /// Returns the bytes of all ranks, one rank after the other. Each rank gives as many bytes. Once a call has failed, all later calls fail.
     fn gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<u8>, StoreError> {
         if let Some(why) = self.lost.lock().clone() {
             return Err(StoreError::Remote(why));
@@ -137,8 +137,8 @@ impl Group {
         let (context, to) = (calls.context, all.as_mut_ptr().cast());
         let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());
         let code = self.waiting(patience, || {
-            // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes as `mine` has, and writes
-            // as many for each rank.
+            // SAFETY: the application's function, by the contract of `tf_group`: it reads `mine.len()` bytes from `mine`, and writes as
+            // many for each rank to `all`.
             unsafe { (calls.all_gather)(context, from, to, mine.len(), seconds) }
         });
         match code {
@@ -153,7 +153,7 @@ impl Group {
         }
     }
 
-    /// Makes a call that waits for the other ranks, and says in the log now and then that this one still does.
+    /// Makes a call that waits for the other ranks. Meanwhile, writes to the log every [`SILENCE`] that this rank still waits.
     fn waiting<T>(&self, patience: Duration, call: impl FnOnce() -> T) -> T {
         let (over, is_over) = channel::<()>();
         let say = move || {
@@ -168,7 +168,7 @@ impl Group {
         std::thread::scope(|scope| {
             if patience > SILENCE && self.ranks > 1 {
                 let thread = std::thread::Builder::new().name("tierflow-waits".to_owned());
-                // Without the thread, nothing is said.
+                // Without the thread, the log says nothing, and the call goes on.
                 let _begun_or_not = thread.spawn_scoped(scope, say);
             }
             let done = call();
@@ -177,21 +177,21 @@ impl Group {
         })
     }
 
-    /// A number of every rank's.
+    /// Returns one number of each rank.
     pub(crate) fn numbers(&self, mine: i64, patience: Duration) -> Outcome<Vec<i64>> {
         let all = self.gather(&mine.to_le_bytes(), patience).map_err(absent)?;
         Ok(words(&all).map(u64::cast_signed).collect())
     }
 
-    /// Every rank's numbers, of which each may give as many as it has.
+    /// Returns the numbers of each rank. Ranks may give lists of different lengths.
     pub(crate) fn lists(&self, mine: &[u64], patience: Duration) -> Outcome<Vec<Vec<u64>>> {
         let bytes: Vec<u8> = mine.iter().flat_map(|one| one.to_le_bytes()).collect();
         let all = self.all_gather(&bytes, patience).map_err(absent)?;
         Ok(all.iter().map(|bytes| words(bytes).collect()).collect())
     }
 
-    /// Returns once every rank has called this. A rank that comes late to a meeting that the others gave up gets what they
-    /// gave there, and fails here.
+    /// Returns once every rank has called this function. A rank that is late for a meeting which the others gave up may still read their
+    /// bytes there, but fails here.
     pub(crate) fn confirm(&self, patience: Duration) -> Outcome {
         self.numbers(0, patience).map(drop)
     }
@@ -202,7 +202,7 @@ impl Group {
         lost.map_or(Ok(()), |why| Err(absent(StoreError::Remote(why))))
     }
 
-    /// This rank and its group, with a number of this run that all have.
+    /// Returns this rank and its group, with a number of this run that all ranks agree on.
     pub(crate) fn ranks(self: &Arc<Self>, patience: Duration) -> Outcome<Ranks> {
         let mut ranks = Ranks {
             rank: self.rank,
@@ -215,7 +215,7 @@ impl Group {
         Ok(ranks)
     }
 
-    /// How many ranks are on this machine.
+    /// Returns the number of ranks on this machine.
     pub(crate) fn ranks_here(&self, patience: Duration) -> Outcome<usize> {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let digits = id.chars().filter_map(|digit| digit.to_digit(16));
@@ -236,7 +236,7 @@ fn absent(error: StoreError) -> Failure {
     Failure::new(Status::Group, error.to_string())
 }
 
-/// What each rank gives may have another length: first they tell each other which.
+/// The ranks first exchange the lengths of their bytes, as these may differ, and then the bytes, padded to the longest.
 impl Collective for Group {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
         let begun = Instant::now();
@@ -259,7 +259,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let calls = self.calls.get_mut();
         if let Some(release) = calls.release {
-            // SAFETY: the application's function, by the contract of `tf_group`: called once, when nothing else will be.
+            // SAFETY: the application's function, by the contract of `tf_group`: called once, and no other function is called after it.
             unsafe { release(calls.context) };
         }
     }

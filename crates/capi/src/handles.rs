@@ -1,4 +1,4 @@
-//! Handles: numbers that C holds instead of pointers, so that one that is closed, or of another process, is recognised.
+//! Handles: numbers that C holds instead of pointers, so that the library recognises handles that are closed or belong to another process.
 //!
 //! The upper half of a handle is the process, the lower half a number that is never given twice.
 
@@ -24,7 +24,7 @@ pub(crate) trait Named: Send + Sync + 'static {
     const NAME: &'static str;
 }
 
-/// A handle, as C passes it: of anything, or of nothing.
+/// A handle as C passes it. The number may name an object of any kind, or nothing.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Handle<T>(u64, PhantomData<fn() -> T>);
@@ -45,7 +45,7 @@ impl<T: Named> Handle<T> {
         Self::of(&Arc::new(value))
     }
 
-    /// Gives what others hold, too, a handle.
+    /// Gives an object that others hold, too, a handle.
     pub(crate) fn of(value: &Arc<T>) -> Self {
         let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let handle = u64::from(OwnerProcess::current().id()) << 32 | u64::from(number);
@@ -78,7 +78,8 @@ impl<T: Named> Handle<T> {
     /// Returns the object that the handle named. The handle names nothing from now on.
     ///
     /// # Errors
-    /// Also if a call of another thread's, or something made of it, uses it: the handle stays.
+    /// `Status::Argument` if the handle is 0, or if another thread's call or an object made of this one uses it: the handle stays.
+    /// `Status::Closed` if the handle is closed or belongs to another process.
     pub(crate) fn take(self) -> Outcome<T> {
         self.at_home()?;
         let mut table = TABLE.get().lock();
@@ -96,12 +97,12 @@ impl<T: Named> Handle<T> {
         })
     }
 
-    /// Undoes [`take`](Self::take).
+    /// Names `value` by this handle again: undoes [`take`](Self::take).
     pub(crate) fn put_back(self, value: T) {
         TABLE.get().lock().insert(self.0, Arc::new(value));
     }
 
-    /// Names nothing from now on.
+    /// Removes the handle from the table: it names nothing from now on.
     pub(crate) fn forget(self) {
         TABLE.get().lock().remove(&self.0);
     }

@@ -1,4 +1,4 @@
-//! That C lays out what it hands over as Rust does.
+//! A test: C and Rust lay out the structures of `tierflow.h` in the same way.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
 
-/// Sizes and offsets, as C writes them, and as they are here.
+/// Lists expressions of C for sizes and offsets, each with the value in Rust.
 macro_rules! layout {
     ($($c:ident is $rust:ident: $($field:ident)*;)*) => {
         [$((concat!("sizeof(", stringify!($c), ")"), size_of::<$rust>()),

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-// What is exported is what `include/` declares: its headers are the documentation.
+// The library exports the functions that the headers in `include/` declare. The headers are the documentation.
 
 mod api;
 mod core;

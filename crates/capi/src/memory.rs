@@ -7,8 +7,9 @@ use tierflow_bind::{CallMemory, Span};
 use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome};
 
-/// `tf_region` of the header: comes from C as an argument, or from [`RawRegion::anywhere`]. In the call it is for, these are initialised
-/// bytes of this process, or of the engine's device, that are not written meanwhile, nor read if they are to be restored to.
+/// `tf_region` of the header. Comes from C as an argument, or from [`RawRegion::anywhere`]. During the call that the region is for, its bytes
+/// are initialised bytes of this process, or of the engine's device. Nobody else writes them meanwhile, nor reads them if the call restores
+/// to them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawRegion {
@@ -23,6 +24,8 @@ pub(crate) const HOST: i32 = 1;
 pub(crate) const DEVICE: i32 = 2;
 
 impl RawRegion {
+    /// Makes a region of host or device memory at an address.
+    ///
     /// # Safety
     /// The contract of this type, in the call that the region is for.
     pub(crate) unsafe fn anywhere(address: *mut c_void, bytes: u64) -> Self {
@@ -34,7 +37,7 @@ impl RawRegion {
         }
     }
 
-    /// Its bytes, if they can be there.
+    /// Returns the number of bytes, if an object can be that large and the address is not null.
     fn length(self) -> Outcome<usize> {
         let bytes = usize::try_from(self.bytes).ok();
         let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -48,7 +51,7 @@ impl RawRegion {
     }
 }
 
-/// A region for the time of a call. Callers see to it that no two regions of a call that are written overlap.
+/// Returns the memory of a region for the time of a call. Callers ensure that no two regions that the call writes overlap.
 fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
     let bytes = raw.length()?;
     let address = raw.address.expose_provenance() as u64;
@@ -75,7 +78,7 @@ fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
     })
 }
 
-/// Returns true for memory of the engine's GPU, and false for the host's. Kernels of one GPU may not reach another's memory.
+/// Returns true for memory of the engine's GPU, and false for the host's. Fails for memory of another GPU, which kernels may not reach.
 fn is_on_own_gpu(owner: Option<usize>, own: usize) -> Outcome<bool> {
     match owner {
         Some(other) if other != own => Err(Failure::argument(format!(
@@ -85,13 +88,13 @@ fn is_on_own_gpu(owner: Option<usize>, own: usize) -> Outcome<bool> {
     }
 }
 
-/// Regions for the time of a call.
+/// Returns the memory of some regions for the time of a call.
 pub(crate) fn spans(core: &OpenEngine, regions: &[RawRegion]) -> Outcome<Vec<CallMemory>> {
     let spans = regions.iter().map(|raw| memory(core, *raw));
     spans.collect()
 }
 
-/// Host memory to restore to, for the time of a call.
+/// Returns host memory to restore to, for the time of a call. Fails for memory elsewhere, and for regions that share bytes.
 pub(crate) fn host_memory<'call>(regions: &[RawRegion]) -> Outcome<Vec<&'call mut [u8]>> {
     let memory = disjoint(regions)?.iter().map(|raw| match raw.length()? {
         _ if !matches!(raw.place, ANYWHERE | HOST) => Err(Failure::argument(
@@ -104,7 +107,7 @@ pub(crate) fn host_memory<'call>(regions: &[RawRegion]) -> Outcome<Vec<&'call mu
     memory.collect()
 }
 
-/// Regions to restore to, of which no two may share bytes.
+/// Returns the regions, or fails if two of them share bytes: the call restores to them.
 pub(crate) fn disjoint(regions: &[RawRegion]) -> Outcome<&[RawRegion]> {
     match overlap(regions) {
         true => Err(Failure::argument("regions to restore to share bytes")),
@@ -112,7 +115,7 @@ pub(crate) fn disjoint(regions: &[RawRegion]) -> Outcome<&[RawRegion]> {
     }
 }
 
-/// Whether some of these regions share bytes, which none may that are written.
+/// Returns true if two of these regions share bytes.
 pub(crate) fn overlap(regions: &[RawRegion]) -> bool {
     let mut ranges: Vec<(u64, u64)> = regions
         .iter()

@@ -1,4 +1,4 @@
-//! Messages between the ranks of a group, as the application sends them: for redundancy.
+//! Messages between the ranks of a group, which the application's functions send: for redundancy.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -30,25 +30,25 @@ pub(crate) type Receive = unsafe extern "C" fn(
 /// `tf_flush` of the header.
 pub(crate) type Flush = unsafe extern "C" fn(context: *mut c_void, seconds: f64) -> c_int;
 
-/// Room for most messages: a chunk, and what is said of it.
+/// Bytes of most messages, at most: a chunk and its description. A longer message is received by a second call.
 const ROOM: usize = CHUNK + 64;
 
-/// What the application gave to send messages by.
+/// The application's functions that send and receive messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Messages {
     pub(crate) send: Send,
     pub(crate) receive: Receive,
     pub(crate) flush: Option<Flush>,
-    /// Whether they may be called from any thread.
+    /// True if any thread may call the functions.
     pub(crate) threads: bool,
     pub(crate) context: *mut c_void,
 }
 
-// SAFETY: `tierflow.h` says from which threads the functions are called: one at a time, and from others than those that call
-// the engine only if the application allows it.
+// SAFETY: `tierflow.h` says from which threads the library calls the functions: one at a time, and from threads that do not call the
+// engine only if the application allows it.
 unsafe impl std::marker::Send for Messages {}
 
-/// What a function of the application's returned.
+/// Converts the code that a function of the application returned to a result.
 fn done(code: c_int, rank: u32, patience: Duration, what: &str) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -61,7 +61,7 @@ fn done(code: c_int, rank: u32, patience: Duration, what: &str) -> Result<()> {
 }
 
 impl Group {
-    /// That the application gave what sends messages.
+    /// Fails if the application gave no functions that send messages.
     pub(crate) fn can_send(&self) -> Outcome {
         let missing = "redundancy needs `send` and `receive` of the tf_group, as tf_mpi_group() gives them, or a directory that \
                        all nodes see as `exchange`";
@@ -84,7 +84,7 @@ impl Transport for Group {
     fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
         self.with_messages(to, |with| {
             let (from, seconds) = (message.as_ptr().cast(), patience.as_secs_f64());
-            // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes.
+            // SAFETY: the application's function, by the contract of `tf_group`: it reads `message.len()` bytes.
             let code = unsafe { (with.send)(with.context, to, from, message.len(), seconds) };
             done(code, to, patience, "send")
         })
@@ -96,8 +96,8 @@ impl Transport for Group {
             loop {
                 let (mut bytes, room) = (0, message.len());
                 let (into, seconds) = (message.as_mut_ptr().cast(), patience.as_secs_f64());
-                // SAFETY: the application's function, by the contract of `tf_group`: it writes as many bytes as there is room
-                // for at most, and how many there are.
+                // SAFETY: the application's function, by the contract of `tf_group`: it writes at most `room` bytes to `into`, and the
+                // length of the message to `bytes`.
                 let code = unsafe {
                     (with.receive)(with.context, from, into, room, &raw mut bytes, seconds)
                 };

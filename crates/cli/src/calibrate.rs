@@ -1,5 +1,5 @@
-//! `tierflow calibrate`: how fast a directory's disk is with so many writers and readers at a time (VeloC, IPDPS'19,
-//! §IV-C). Run it where nothing else uses the disk.
+//! `tierflow calibrate`: measures the speed of a directory's disk by the number of writers and readers (VeloC, IPDPS'19, §IV-C). Run it
+//! while nothing else uses the disk.
 
 use crate::output::Output;
 use anyhow::{Result, ensure};
@@ -33,7 +33,7 @@ struct Calibration {
 #[derive(Debug, Serialize)]
 struct Sample {
     writers: usize,
-    /// Of all together.
+    /// Bytes per second of all writers together.
     write_bytes_per_second: u64,
     read_bytes_per_second: u64,
 }
@@ -85,7 +85,7 @@ pub(crate) fn calibrate(arguments: &CalibrateArguments, output: Output) -> Resul
     output.answer(&calibration, &text)
 }
 
-/// Each thread writes, or reads, a range of its own.
+/// Lets each thread write, or read, its part of the file.
 fn run(scratch: &Scratch, threads: usize, bytes: u64, write: bool) -> Result<()> {
     let work = |thread: usize| -> Result<()> {
         let alignment = scratch.alignment();

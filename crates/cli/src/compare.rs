@@ -1,4 +1,4 @@
-//! `tierflow compare`: where two histories part.
+//! `tierflow compare`: finds the versions and regions that differ between two histories.
 
 use crate::contents::PieceContents;
 use crate::output::{Output, bytes};
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use tierflow_store::container::RegionInfo;
 use tierflow_store::{Comparison, PieceDifference, RegionDifference, RegionPairs, VersionInfo};
 
-/// Bytes of an encoded version that are compared together: a multiple of every element's size.
+/// Bytes of a decoded version that are compared at a time: a multiple of every element's size.
 const STEP: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ struct Row {
     differ: u64,
     /// The index of the first element that differs, slowest extent first.
     first: Vec<u64>,
-    /// The largest distance; null where one of two is no number.
+    /// The largest distance; null in JSON if only one of two elements is a number.
     largest: f64,
     largest_at: Vec<u64>,
 }
@@ -77,7 +77,7 @@ struct Unlike {
     region: String,
 }
 
-/// Compares two histories. Exit code 1 if a version differs, or only one of them has a region of it.
+/// Compares two histories. Exit code 1 if a version differs, or if only one history has one of its regions.
 pub(crate) fn compare(arguments: &CompareArguments, output: Output) -> Result<ExitCode> {
     let also = arguments.also.as_deref();
     let left = Versions::open(&arguments.left, also, output)?;
@@ -113,7 +113,7 @@ pub(crate) fn compare(arguments: &CompareArguments, output: Output) -> Result<Ex
     Ok(ExitCode::from(u8::from(compared.is_any())))
 }
 
-/// Returns the versions to compare, and notes those that one history lacks.
+/// Returns the versions to compare. Notes in `compared` the versions that one history lacks.
 fn pairs(
     arguments: &CompareArguments,
     left: &Versions,

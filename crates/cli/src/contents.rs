@@ -1,4 +1,4 @@
-//! Contents of a version that lies as it is, as a difference or compressed.
+//! The contents of versions that are stored whole, as differences or compressed.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::borrow::Cow;
@@ -9,12 +9,12 @@ use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::veloc::{self, Content, VelocHead};
 use tierflow_store::{Error, Piece};
 
-/// A rank's piece of a version, or of a checkpoint that lies in several.
+/// The contents of a rank's piece of a version, or of a checkpoint that consists of several versions.
 pub(crate) enum PieceContents {
     Plain(Box<Piece>),
-    /// Put together from differences: its regions, and their bytes one after the other.
+    /// A decoded version: its regions, and their bytes one after the other.
     Decoded(Vec<RegionInfo>, Vec<u8>),
-    /// A checkpoint of VELOC's: its regions, in which of the parts each lies, and the parts.
+    /// A checkpoint of VELOC: its regions, for each region the index of its part, and the parts.
     Named {
         regions: Vec<RegionInfo>,
         part_of: Vec<usize>,
@@ -22,17 +22,17 @@ pub(crate) enum PieceContents {
     },
 }
 
-/// Encoded versions of any size are put together.
+/// The limit with which encoded versions of any size are decoded.
 pub(crate) const ANY_SIZE: u64 = u64::MAX;
 
 impl PieceContents {
-    /// Finds a version in the first of these that has it, and what it builds upon in any of them.
-    /// Encoded ones of more than `most` bytes are refused.
+    /// Opens a version in the first history that has it. The versions that it builds upon may lie in any of them. Fails for an encoded
+    /// version of more than `most` bytes.
     pub(crate) fn of(histories: &[History], version: u64, rank: u32, most: u64) -> Result<Self> {
         Self::of_piece(found(histories, version, rank)?, histories, most)
     }
 
-    /// The contents of a piece; what it builds upon is found in any of these.
+    /// Opens the contents of a piece. The versions that it builds upon may lie in any of the histories.
     pub(crate) fn of_piece(piece: Piece, histories: &[History], most: u64) -> Result<Self> {
         let (version, rank) = (piece.version(), piece.rank().0);
         let Some(size) = piece.head().decoded() else {
@@ -117,7 +117,7 @@ impl PieceContents {
         Ok(Self::Decoded(regions, decoded))
     }
 
-    /// Finds one rank's piece of a checkpoint of VELOC's: each region that was protected, and the file.
+    /// Opens one rank's piece of a checkpoint of VELOC: the protected regions, and the file.
     pub(crate) fn of_named(histories: &[History], head: &VelocHead, rank: u32) -> Result<Self> {
         let (mut regions, mut part_of, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for (index, content) in head.parts.iter().enumerate() {
@@ -152,7 +152,7 @@ impl PieceContents {
         }
     }
 
-    /// The bytes of one of its regions, checked.
+    /// Reads a region, and checks its checksums.
     pub(crate) fn read(&self, region: &RegionInfo) -> Result<Cow<'_, [u8]>> {
         match self {
             Self::Plain(piece) => Ok(Cow::Owned(piece.read(&region.name)?)),
@@ -160,7 +160,7 @@ impl PieceContents {
         }
     }
 
-    /// `length` bytes of one of its regions from `start` on, checked.
+    /// Reads `length` bytes of a region from `start` on, and checks their checksums.
     pub(crate) fn read_part(
         &self,
         region: &RegionInfo,
@@ -174,7 +174,7 @@ impl PieceContents {
                 Ok(Cow::Owned(bytes))
             }
             Self::Decoded(_, bytes) => {
-                // The head was found to agree with the length.
+                // `of_piece` checked that the bytes are as many as the head says.
                 let from = usize::try_from(region.offset.saturating_add(start))?;
                 let to = from.saturating_add(usize::try_from(length)?);
                 Ok(Cow::Borrowed(bytes.get(from..to).unwrap_or_default()))
@@ -194,7 +194,7 @@ impl PieceContents {
     }
 }
 
-/// The names of a part's regions, and their bytes.
+/// Returns the names of a part's regions, and their bytes.
 pub(crate) fn names_of(head: &VelocHead, content: &Content, rank: u32) -> Vec<(String, u64)> {
     match content {
         Content::Memory(regions) => {
@@ -212,7 +212,7 @@ fn found(histories: &[History], version: u64, rank: u32) -> Result<Piece> {
     let mut first: Option<Error> = None;
     for history in histories {
         let piece = history.piece_of(version, rank).or_else(|error| {
-            // The base of a difference may lie elsewhere: differences are of groups of one.
+            // The base of a difference may lie elsewhere. Only groups of one rank write differences.
             let alone = history.own_piece(version).ok();
             alone.filter(|piece| piece.rank() == (rank, 1)).ok_or(error)
         });

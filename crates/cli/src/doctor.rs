@@ -1,4 +1,5 @@
-//! `tierflow doctor`: how fast each path of this machine is, what engines on it saw, and what limits them, in sentences.
+//! `tierflow doctor`: measures each path of this machine, reads the metrics of engines that ran on it, and says in sentences what limits
+//! them.
 
 mod machine;
 mod prediction;
@@ -34,14 +35,14 @@ struct Diagnosis {
     findings: Vec<Finding>,
 }
 
-/// The machine, and what engines on it saw.
+/// The machine, and the runs of engines on it.
 #[derive(Debug)]
 pub(crate) struct Examined {
     machine: Machine,
     runs: Vec<Run>,
 }
 
-/// Exit code 1 if something is found.
+/// Examines the machine and runs. Exit code 1 if a fault is found.
 pub(crate) fn doctor(arguments: &DoctorArguments, output: Output) -> Result<ExitCode> {
     let machine = match &arguments.machine {
         Some(path) => {

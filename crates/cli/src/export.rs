@@ -1,4 +1,4 @@
-//! `tierflow export`: regions as NumPy arrays or as they are.
+//! `tierflow export`: writes regions as files of NumPy, safetensors, Zarr, or their bytes only.
 
 mod numpy;
 mod safetensors;
@@ -20,9 +20,9 @@ use tierflow_store::container::RegionInfo;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// From so many bytes on, an entry of an archive needs the long form of its lengths.
+/// Bytes from which on an entry of an archive needs the long form of its lengths.
 const LONG: u64 = u32::MAX as u64;
-/// No head in NumPy's format is longer.
+/// The most bytes of a head in NumPy's format.
 const HEAD: u64 = 1024;
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ enum Format {
 }
 
 impl Format {
-    /// Returns the end of the names of its files.
+    /// Returns the extension of the names of this format's files.
     fn extension(self) -> &'static str {
         match self {
             Self::Npy => "npy",
@@ -169,7 +169,7 @@ fn archived(
     Ok(())
 }
 
-/// Returns the text of the tree that the version has, if it has one.
+/// Returns the JSON text of the version's tree, if it has one.
 fn structure<'c>(
     contents: &'c PieceContents,
     regions: &[&RegionInfo],
@@ -195,8 +195,8 @@ fn as_tensors(
     Ok(())
 }
 
-/// Has a file or a folder written beside the path that it is to have: it is there whole, or not at all. With `force` it takes the place of
-/// what was exported before, once it is whole; else what is there is an error, and stays. A folder that is none of Zarr's always stays.
+/// Lets `write` make a file or a folder beside `path`, and renames it to `path` when it is whole. With `force`, it replaces an earlier export.
+/// Fails if `path` exists and `force` is false, or if `path` is a folder that is not Zarr's; the existing file or folder stays.
 fn new(path: &Path, force: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let may_go = || force && (!path.is_dir() || path.join("zarr.json").is_file());
     ensure!(
@@ -205,7 +205,7 @@ fn new(path: &Path, force: bool, write: impl FnOnce(&Path) -> Result<()>) -> Res
         path.display()
     );
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // No region's file has such a name.
+    // No region's file has this name, as no name begins with a dot.
     let beside = path.with_file_name(format!(".{name}.part"));
     let written = remove(&beside).and_then(|()| write(&beside));
     let written = written.and_then(|()| {
@@ -233,12 +233,12 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// A new file.
+/// Creates a new file.
 fn created(path: &Path) -> Result<File> {
     Ok(File::create_new(path)?)
 }
 
-/// Names come from files that are not trusted: none leads out of the folder.
+/// Returns the name of a region's file. Region names come from files that are not trusted: fails for a name that leads out of the folder.
 fn file_name(region: &RegionInfo, format: Format) -> Result<String> {
     let name = &region.name;
     let plain = |c: char| !c.is_control() && c != '/' && c != '\\';

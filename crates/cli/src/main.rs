@@ -74,10 +74,10 @@ enum Action {
     Manual,
 }
 
-/// Lets a write beyond the limit of a file's size fail as one to a full disk does. By default the signal ends the process.
+/// Lets a write beyond the limit of a file's size fail, as a write to a full disk does. By default, a signal ends the process.
 fn survive_limits() {
     let was_signalled = std::sync::Arc::default();
-    // Without a handler, the system's default stays.
+    // If the handler cannot be registered, the system's default stays.
     let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, was_signalled);
 }
 

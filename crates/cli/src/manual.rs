@@ -1,12 +1,12 @@
-//! The page for `man`: the program, then each of its commands.
+//! The manual page for `man`: the program, then each of its commands.
 
 use clap::Command;
 use clap_mangen::Man;
 
-/// Returns the page of a program, with those of its commands as sections of it.
+/// Returns the manual page of a program, with its commands as sections.
 ///
 /// # Errors
-/// None but those of memory that is written to.
+/// None in practice: the page is written to memory.
 pub(crate) fn page(mut program: Command) -> std::io::Result<Vec<u8>> {
     program.build();
     let whole = Man::new(program.clone());
@@ -25,7 +25,7 @@ pub(crate) fn page(mut program: Command) -> std::io::Result<Vec<u8>> {
     Ok(page.into_bytes())
 }
 
-/// How a program or a command is called, what it does, and its options.
+/// Returns the synopsis, the description and the options of a program or a command.
 fn sections(program: &Man) -> std::io::Result<String> {
     let mut text = Vec::new();
     program.render_synopsis_section(&mut text)?;
@@ -34,7 +34,7 @@ fn sections(program: &Man) -> std::io::Result<String> {
     Ok(part_of(&text))
 }
 
-/// The text without the definition of an apostrophe, which the page has once, before its title.
+/// Returns a part of the page without the definition of the apostrophe, which the page needs only once, before its title.
 fn part_of(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let is_text = |line: &&str| !line.starts_with(".ie ") && !line.starts_with(".el ");

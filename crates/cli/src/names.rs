@@ -1,5 +1,5 @@
-//! Checkpoints by the names that an application gave them. VELOC's interface stores each as several versions, whose numbers mean
-//! nothing to its users.
+//! Checkpoints under the names that an application gave them. VELOC's interface stores each as several versions, whose numbers its users do
+//! not know.
 
 use crate::contents::PieceContents;
 use anyhow::{Context, Result, bail};
@@ -8,35 +8,35 @@ use tierflow_objects::History;
 use tierflow_store::veloc::{Names, VelocHead, is_head};
 use tierflow_store::{Repository, VersionInfo, with_bases};
 
-/// No head is longer: it has 16 bytes for each region.
+/// The most bytes of a head, which has 16 bytes for each region.
 const LONGEST_HEAD: u64 = 64 << 20;
 
-/// A checkpoint of VELOC's.
+/// A checkpoint of VELOC.
 #[derive(Debug)]
 pub(crate) struct Named {
-    /// As rank 0 wrote it.
+    /// The head that rank 0 wrote.
     pub(crate) head: VelocHead,
     /// The application's version, and the bytes of all parts.
     pub(crate) info: VersionInfo,
-    /// The repository's versions that it lies in.
+    /// The repository's versions of the checkpoint: its parts and its head.
     pub(crate) numbers: BTreeSet<u64>,
 }
 
 /// The checkpoints that VELOC's interface wrote to a repository.
 #[derive(Debug)]
 pub(crate) struct NamedHistory {
-    /// By name, in ascending order of versions: all parts of each are there.
+    /// Checkpoints by name, in ascending order of versions. All parts of each checkpoint exist.
     names: BTreeMap<String, Vec<Named>>,
-    /// Versions that belong to none: their checkpoints were not ended, or do not count any more.
+    /// Versions that belong to no checkpoint in `names`: their checkpoint was not ended, or does not count any more.
     pub(crate) others: Vec<VersionInfo>,
     whole: BTreeMap<u64, VersionInfo>,
 }
 
 impl NamedHistory {
-    /// Reads the heads of a repository. Returns `None` if it has none, and versions are the application's own.
+    /// Reads the heads of a repository. Returns `None` if it has no heads: its versions are the numbers of the application.
     ///
     /// # Errors
-    /// When it cannot be listed.
+    /// If the repository cannot be listed.
     pub(crate) fn of(history: &History) -> Result<Option<Self>> {
         let whole = history.versions()?.into_iter();
         let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
@@ -47,10 +47,10 @@ impl NamedHistory {
         Ok(Some(Self::with(heads, whole)))
     }
 
-    /// The same, for those who give versions up: without a head, each version must be known to be none.
+    /// Reads the heads as [`of`](Self::of) does, for commands that remove versions: `None` only if no version can be a head.
     ///
     /// # Errors
-    /// If no head was found, and a version that may be one cannot be read.
+    /// If no head was found, and a version that may be a head cannot be read; or if the repository cannot be listed.
     pub(crate) fn known(history: &History) -> Result<Option<Self>> {
         let whole = history.versions()?.into_iter();
         let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
@@ -85,18 +85,18 @@ impl NamedHistory {
         }
     }
 
-    /// All checkpoints, by name and version.
+    /// Returns all checkpoints, in the order of names and versions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Named> {
         self.names.values().flatten()
     }
 
-    /// Each name with its checkpoints in ascending order.
+    /// Returns each name with its checkpoints in ascending order.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &[Named])> {
         let names = self.names.iter();
         names.map(|(name, versions)| (name.as_str(), versions.as_slice()))
     }
 
-    /// The checkpoints of a name. It may be left out where there is only one.
+    /// Returns the checkpoints of a name; without a `name`, those of the only name.
     ///
     /// # Errors
     /// If there is no such name, or there are several and none is given.
@@ -122,7 +122,7 @@ impl NamedHistory {
     /// Returns the checkpoint of a name and version; the newest of its name if no version is given.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such checkpoint, or `name` is `None` and there are several names.
     pub(crate) fn chosen(&self, name: Option<&str>, version: Option<u64>) -> Result<&Named> {
         let versions = self.of_name(name)?;
         let found = match version {
@@ -145,7 +145,7 @@ impl NamedHistory {
         })
     }
 
-    /// The repository's versions that must stay for these checkpoints: their parts, heads, and what those are differences to.
+    /// Returns the repository's versions that these checkpoints need: parts, heads, and the versions that they are differences to.
     pub(crate) fn needed<'a>(&self, stay: impl Iterator<Item = &'a Named>) -> BTreeSet<u64> {
         let bases = self.whole.values();
         let bases = bases
@@ -157,17 +157,17 @@ impl NamedHistory {
         )
     }
 
-    /// The bytes of these of the repository's versions.
+    /// Returns the sum of the bytes of these versions of the repository.
     pub(crate) fn bytes<'a>(&self, numbers: impl Iterator<Item = &'a u64>) -> u64 {
         let infos = numbers.filter_map(|number| self.whole.get(number));
         infos.map(|info| info.bytes).sum()
     }
 }
 
-/// The repository's versions that a caller's versions stand for, by name where VELOC's interface wrote them.
+/// Returns the repository's versions that a user's versions stand for: themselves, or the parts and heads of named checkpoints.
 ///
 /// # Errors
-/// If one of them is not there, or a name is given where there are none.
+/// If a named checkpoint does not exist, or a name is given for versions without names.
 pub(crate) fn numbers(
     history: &History,
     name: Option<&str>,
@@ -186,7 +186,7 @@ pub(crate) fn numbers(
     }
 }
 
-/// The checkpoint of a head, if all its parts are there.
+/// Returns the checkpoint of a head, if all its parts exist.
 fn named(head: &VelocHead, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
     let own = *whole.get(&head.number())?;
     // Parts without bytes have a version in groups, and may have one elsewhere.
@@ -215,7 +215,7 @@ fn named(head: &VelocHead, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> 
     })
 }
 
-/// The heads that can be read, and why another version that may be one cannot.
+/// Returns the heads that can be read, and the last error of a version that may be a head and cannot be read.
 fn heads_of(
     history: &History,
     whole: &BTreeMap<u64, VersionInfo>,
@@ -236,19 +236,19 @@ fn heads_of(
 /// Reads the head that a rank wrote.
 ///
 /// # Errors
-/// If it cannot be read, or the version holds something else.
+/// If the version cannot be read, or is no head.
 pub(crate) fn head_of(history: &History, number: u64, rank: u32) -> Result<VelocHead> {
     let head = read_head(history, number, rank)?;
     head.with_context(|| format!("version {number} is no head of VELOC's"))
 }
 
-/// Reads a head; `None` if the version holds something else.
+/// Reads a head; `None` if the version is no head.
 fn read_head(history: &History, number: u64, rank: u32) -> Result<Option<VelocHead>> {
     let contents = PieceContents::of(std::slice::from_ref(history), number, rank, LONGEST_HEAD)?;
     decoded(&contents, number)
 }
 
-/// The heads among the pieces of a rank's directory, of versions that need not be whole. What cannot be read is none.
+/// Returns the heads among the pieces in a rank's directory, also of versions that are not whole. Ignores pieces that cannot be read.
 pub(crate) fn heads_of_rank(repository: &Repository) -> Result<Names> {
     let pieces = repository.own_pieces()?.into_iter();
     let numbers = pieces.map(|piece| piece.version);
@@ -265,7 +265,7 @@ pub(crate) fn heads_of_rank(repository: &Repository) -> Result<Names> {
     ))
 }
 
-/// Decodes a head; `None` if the version holds something else.
+/// Decodes a head; `None` if the version is no head.
 fn decoded(contents: &PieceContents, number: u64) -> Result<Option<VelocHead>> {
     let [region] = contents.regions() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Prints answers as text for people or as JSON for programs.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use tierflow_store::Damage;
 
-/// How answers are written.
+/// The form in which answers are written: text or JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     json: bool,
@@ -17,7 +17,7 @@ impl Output {
         Self { json }
     }
 
-    /// Answers with `text`, or with `value` as JSON.
+    /// Prints `text`, or `value` as JSON.
     pub(crate) fn answer(self, value: &impl Serialize, text: &str) -> Result<()> {
         if self.json {
             let json = serde_json::to_string_pretty(value)? + "\n";
@@ -42,7 +42,7 @@ impl Output {
         }
     }
 
-    /// Says what is waited for, on a terminal only.
+    /// Shows a spinner with the text `what`, on a terminal only.
     pub(crate) fn waiting(self, what: String) -> ProgressBar {
         let spinner = if self.json {
             ProgressBar::hidden()
@@ -53,7 +53,7 @@ impl Output {
         spinner.with_message(what)
     }
 
-    /// A bar over bytes, on a terminal only.
+    /// Shows a progress bar over `bytes` bytes, on a terminal only.
     pub(crate) fn progress(self, bytes: u64) -> ProgressBar {
         let bar = if self.json {
             ProgressBar::hidden()
@@ -68,7 +68,7 @@ impl Output {
     }
 }
 
-/// Ticks of a spinner.
+/// Time between two ticks of a spinner.
 const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Returns true if the reader of the output is gone, as in `tierflow list | head -1`.
@@ -77,7 +77,7 @@ pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// The text of an error and of its causes. Many errors say their cause themselves: it is not said twice.
+/// Returns the text of an error and of its causes. Leaves out causes that the text has already, as many errors name their cause themselves.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
@@ -122,7 +122,7 @@ impl DamageRow {
     }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes for people, such as `1.5 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }

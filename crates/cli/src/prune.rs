@@ -32,22 +32,22 @@ pub(crate) struct PruneArguments {
 
 #[derive(Debug, Serialize)]
 struct Pruned {
-    /// Of names, where VELOC's interface wrote them.
+    /// The checkpoints that were given up, if VELOC's interface wrote them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     checkpoints: Vec<GivenUp>,
     versions: Vec<u64>,
     bytes: u64,
 }
 
-/// A checkpoint of VELOC's that goes.
+/// A checkpoint of VELOC that is given up.
 #[derive(Debug, Serialize)]
 struct GivenUp {
     name: String,
     version: u64,
 }
 
-/// The checkpoints of VELOC's that the rules do not keep, by name, and the repository's versions in which they lie. Of those of a
-/// name that stay, one at least can be read, and its checksums match: else the newest such one stays with them.
+/// Returns the checkpoints of VELOC that the rules do not keep, and the repository's versions to remove with them. For each name, at least
+/// one checkpoint that stays can be read, with matching checksums: if the rules keep none such, the newest such one stays, too.
 fn beyond(
     history: &History,
     names: &NamedHistory,
@@ -81,7 +81,7 @@ fn beyond(
     Ok((given_up.collect(), numbers))
 }
 
-/// Finds the newest of these (ascending) that can be read with all that it needs.
+/// Returns the index of the newest checkpoint, of `versions` in ascending order, that can be read with all versions that it needs.
 fn newest_sound(
     history: &History,
     names: &NamedHistory,

@@ -1,5 +1,4 @@
-//! A node's directory whose versions other nodes protect: `tierflow list` and `tierflow verify` of it, and `tierflow rebuild` of a
-//! group's.
+//! Node directories whose versions other nodes protect: `tierflow list` and `tierflow verify` of one, and `tierflow rebuild` of a group's.
 
 use crate::names::heads_of_rank;
 use crate::output::{DamageRow, Output, bytes};
@@ -15,23 +14,23 @@ use tierflow_redundancy::{Manifest, NodeDirectories, ParityStore, RebuiltVersion
 use tierflow_store::veloc::Names;
 use tierflow_store::{Options, Repository, Scrubbed};
 
-/// A rank's part of a version that a set protects, or of a checkpoint of VELOC's.
+/// A rank's part of a version that a set protects, or of a checkpoint of VELOC.
 #[derive(Debug, Serialize)]
 struct Protected {
-    /// The checkpoint's name, where VELOC's interface wrote it; the version is that of the name then.
+    /// The checkpoint's name, if VELOC's interface wrote it. `version` then belongs to the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     version: u64,
     rank: u32,
     /// The ranks and nodes of the set.
     set: Vec<(u32, String)>,
-    /// How many of them may be lost.
+    /// The number of ranks of the set that may be lost.
     tolerates: usize,
     /// Bytes of the parity that the rank stores for the others.
     parity_bytes: u64,
-    /// The rank's own piece lies there.
+    /// True if the rank's own piece lies there.
     has_piece: bool,
-    /// A run gave the version up later.
+    /// True if a run gave the version up later.
     given_up: bool,
 }
 
@@ -46,7 +45,7 @@ struct VerifiedNode {
     sound: bool,
     pieces: u64,
     bytes: u64,
-    /// The versions, and the ranks, whose parity is not what was protected.
+    /// The versions and ranks whose stored parity does not match the manifest.
     wrong_parity: Vec<(u64, u32)>,
     damage: Vec<DamageRow>,
 }
@@ -58,7 +57,7 @@ struct Rank {
     repository: Repository,
 }
 
-/// The ranks of a node's directory, if redundancy keeps something there.
+/// Opens the directories of the ranks for which redundancy keeps something on a node.
 fn ranks(node: &Path) -> Result<Vec<Rank>> {
     let mut ranks = Vec::new();
     for rank in ParityStore::ranks(node).unwrap_or_default() {
@@ -80,13 +79,13 @@ pub(crate) fn keeps_something(node: &Path) -> bool {
     ParityStore::ranks(node).is_ok_and(|ranks| !ranks.is_empty())
 }
 
-/// Returns true for a directory of a node that redundancy protects, of whose ranks alone no version is whole.
+/// Returns true for the directory of a node that redundancy protects, if no version is whole with the pieces there alone.
 pub(crate) fn is_node(directory: &Path) -> bool {
     let whole = || Repository::read_only(directory, Options::default())?.versions();
     keeps_something(directory) && whole().is_ok_and(|whole| whole.is_empty())
 }
 
-/// Puts the parts of each of VELOC's checkpoints together in one row, by its name. What belongs to none stays as it is.
+/// Joins the rows of the parts of each checkpoint of VELOC to one row with its name. Other rows stay.
 fn by_name(mut rows: Vec<Protected>, names: &Names) -> Vec<Protected> {
     let mut named = Vec::new();
     for head in names.iter().flat_map(|(_, heads)| heads.values()) {
@@ -189,7 +188,7 @@ pub(crate) fn list(node: &Path) -> Result<(ProtectedListing, String)> {
     Ok((listing, text))
 }
 
-/// The numbers that a caller's version stands for on a node: itself, or the parts of the checkpoint of its name.
+/// Returns the engine's versions that a user's version stands for on a node: itself, or the parts of a named checkpoint.
 fn numbers(node: &Path, name: Option<&str>, version: u64) -> Result<BTreeSet<u64>> {
     let (mut numbers, mut known) = (BTreeSet::new(), BTreeSet::new());
     for Rank { repository, .. } in ranks(node)? {
@@ -212,7 +211,7 @@ fn numbers(node: &Path, name: Option<&str>, version: u64) -> Result<BTreeSet<u64
     }
 }
 
-/// Reads all of a node, or what is of a version, perhaps of a name.
+/// Reads and checks all pieces and parities of a node, or those of one version, which may have a name. Exit code 1 if something is damaged.
 pub(crate) fn verify(
     node: &Path,
     version: Option<(Option<&str>, u64)>,
@@ -289,7 +288,7 @@ pub(crate) struct RebuildArguments {
 /// A version that a set protected.
 #[derive(Debug, Serialize)]
 struct RebuiltRow {
-    /// The checkpoint's name, where VELOC's interface wrote it; the version is that of the name then.
+    /// The checkpoint's name, if VELOC's interface wrote it. `version` then belongs to the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     version: u64,
@@ -297,7 +296,7 @@ struct RebuiltRow {
     ranks: Vec<u32>,
     /// The ranks whose piece or parity was lost.
     lost: Vec<u32>,
-    /// Why it cannot be rebuilt.
+    /// The error, if the version cannot be rebuilt.
     error: Option<String>,
 }
 
@@ -333,7 +332,7 @@ fn listed(ranks: &[u32]) -> String {
     ranks.join(", ")
 }
 
-/// Joins the rows of the parts of each of VELOC's checkpoints, whose names these directories tell.
+/// Joins the rows of the parts of each checkpoint of VELOC to one row for each set. Heads in the directories of `nodes` have the names.
 fn rows_by_name(mut rows: Vec<RebuiltRow>, nodes: &[&PathBuf]) -> Result<Vec<RebuiltRow>> {
     let mut checkpoints: BTreeMap<(String, u64), BTreeSet<u64>> = BTreeMap::new();
     for node in nodes {
@@ -369,14 +368,14 @@ fn rows_by_name(mut rows: Vec<RebuiltRow>, nodes: &[&PathBuf]) -> Result<Vec<Reb
     Ok(named.into_values().chain(rows).collect())
 }
 
-/// Rebuilds what the named nodes can give. Exit code 1 if some version cannot be rebuilt; what is sound stays as it is.
+/// Rebuilds the lost pieces and parities from the named nodes. Sound ones stay unchanged. Exit code 1 if some version cannot be rebuilt.
 pub(crate) fn rebuild(arguments: &RebuildArguments, output: Output) -> Result<ExitCode> {
     let nodes: Vec<PathBuf> = arguments
         .nodes
         .iter()
         .map(|node| located(node))
         .collect::<Result<_>>()?;
-    // A directory above a lost node's is to have what is rebuilt where those of the others have theirs.
+    // The user may name directories above those of the nodes. Then the rebuilt files go to the same subdirectory of `into`.
     let below = arguments
         .nodes
         .iter()

@@ -36,7 +36,7 @@ pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> 
     let whole = history.versions()?;
     let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
     let named = numbers(&history, arguments.name.as_deref(), &arguments.versions)?;
-    // Parts of checkpoints that were not ended are no versions that are left.
+    // Parts of checkpoints that were not ended do not count as versions that are left.
     let is_any_left = match NamedHistory::of(&history)? {
         Some(names) => names.iter().any(|one| one.numbers.is_disjoint(&named)),
         None => named.len() < there.len(),

@@ -19,7 +19,7 @@ use tierflow_store::container::{Element, RegionInfo};
 struct Listing {
     /// The repository that was found at or below the path.
     directory: String,
-    /// Checkpoints by their names, where VELOC's interface wrote them; the versions are the others then.
+    /// Checkpoints with names, if VELOC's interface wrote them. `versions` then has the versions that belong to none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     checkpoints: Vec<NamedRow>,
     versions: Vec<Version>,
@@ -59,10 +59,10 @@ struct Version {
     base: Option<u64>,
 }
 
-/// How far below a path a repository is looked for: VELOC's scratch directory has `tierflow/<group>/rank-0`.
+/// Levels of directories below a path that are searched for a repository: VELOC's scratch directory has `tierflow/<group>/rank-0`.
 const MOST_LEVELS: usize = 3;
 
-/// Returns true for a directory with some rank's versions, or with what redundancy keeps of them.
+/// Returns true for a directory with the versions of some rank, or with parity of them.
 fn is_repository(directory: &Path) -> bool {
     if redundancy::keeps_something(directory) {
         return true;
@@ -77,7 +77,7 @@ fn is_repository(directory: &Path) -> bool {
     })
 }
 
-/// Returns the directory itself if it is a repository, else all that lie below it.
+/// Returns `place` itself if it is a repository, else the repositories below it, of the highest level that has some.
 fn repositories(place: &Path) -> Vec<PathBuf> {
     let mut level = vec![place.to_owned()];
     for _ in 0..=MOST_LEVELS {
@@ -95,10 +95,10 @@ fn repositories(place: &Path) -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// The repository at a path or, if there is none, the only one below it. A URL is taken as it is.
+/// Returns the repository at a path, or the only one below it. Returns a URL, or a path without a repository, unchanged.
 ///
 /// # Errors
-/// If there are several.
+/// If there are several repositories below the path.
 pub(crate) fn located(place: &Path) -> Result<PathBuf> {
     if Place::is_url(place) {
         return Ok(place.to_owned());
@@ -118,7 +118,7 @@ pub(crate) fn located(place: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Opens a directory of versions, the only one below it, or an object store, to read it.
+/// Opens a directory of versions, the only one below a directory, or an object store, for reading.
 pub(crate) fn opened(place: &Path, output: Output) -> Result<History> {
     let place = &located(place)?;
     let is_url = Place::is_url(place);
@@ -160,7 +160,7 @@ pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
     output.answer(&listings, &whole)
 }
 
-/// Lists a repository, or a node that redundancy protects, as a value and in words.
+/// Lists a repository, or a node that redundancy protects. Returns a JSON value and text.
 fn listed_at(directory: &Path, output: Output) -> Result<(Value, String)> {
     if redundancy::is_node(directory) {
         let (listing, text) = redundancy::list(directory)?;
@@ -274,9 +274,9 @@ struct Contained {
     position: u64,
     bytes: u64,
     regions: Vec<Region>,
-    /// The decoded form of encoded regions, if that is known.
+    /// The regions before they were encoded; empty if the piece is not encoded or does not say.
     decoded: Vec<Region>,
-    /// The structure of the tree that it is, if it is one and lies as it is.
+    /// The structure of the tree, if the piece is a tree and not encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Value>,
 }
@@ -307,7 +307,7 @@ impl Region {
     }
 }
 
-/// The version that was named, or the newest.
+/// Returns `version`, or the newest version if there is none.
 pub(crate) fn chosen(history: &History, version: Option<u64>) -> Result<u64> {
     match version {
         Some(version) => Ok(version),
@@ -387,7 +387,7 @@ pub(crate) fn show(arguments: &ShowArguments, output: Output) -> Result<()> {
     output.answer(&contents, &text)
 }
 
-/// Describes the contents of a checkpoint of VELOC's, as values and in words.
+/// Describes the contents of a checkpoint of VELOC. Returns values and text.
 fn named_contents(history: &History, named: &Named) -> Result<(Contents, String)> {
     let (name, version, ranks) = (&named.head.name, named.head.version, named.info.ranks);
     let mut text = format!("{name:?} version {version}, {ranks} rank(s)\n");

@@ -1,4 +1,4 @@
-//! Trees of arrays, as `Engine.save` of Python stores them: the region `~tree` has their structure as JSON.
+//! Trees of arrays, as `Engine.save` of Python stores them. The region `~tree` has the structure of a tree as JSON.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,10 +9,10 @@ use tierflow_store::container::RegionInfo;
 
 /// The name of the region that has the structure.
 pub(crate) const TREE: &str = "~tree";
-/// Letters of a plain value that are shown.
+/// The most letters that are shown of a plain value.
 const MOST_LETTERS: usize = 60;
 
-/// Reads the structure of a piece that lies as it is; `None` if it is no tree.
+/// Reads the structure of a piece that is not encoded; `None` if the piece is no tree.
 pub(crate) fn of(piece: &Piece) -> Result<Option<Value>> {
     if !piece.regions().iter().any(|region| region.name == TREE) {
         return Ok(None);

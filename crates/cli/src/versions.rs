@@ -1,4 +1,4 @@
-//! The versions of a place, by the numbers that their application gave them.
+//! The versions of a place, under the numbers that the application gave them.
 
 use crate::contents::{ANY_SIZE, PieceContents};
 use crate::names::{NamedHistory, head_of};
@@ -9,7 +9,7 @@ use std::path::Path;
 use tierflow_objects::History;
 use tierflow_store::VersionInfo;
 
-/// A place that is read, and another one that may have what its differences build upon.
+/// A place to read versions from, and perhaps another place with versions that its differences build upon.
 #[derive(Debug)]
 pub(crate) struct Versions {
     histories: Vec<History>,
@@ -27,7 +27,7 @@ impl Versions {
         })
     }
 
-    /// Lists the whole versions; where VELOC's interface wrote them, those of a name.
+    /// Lists the whole versions. If VELOC's interface wrote them, lists the checkpoints of a name.
     pub(crate) fn list(&self, name: Option<&str>) -> Result<Vec<VersionInfo>> {
         match &self.names {
             Some(names) => {

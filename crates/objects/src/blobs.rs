@@ -11,7 +11,7 @@ use tierflow_store::{
     BlobStamp, Blobs, ByteSource, Options, PutRule, Ready, RecordBytes, Repository, Result, Written,
 };
 
-/// How versions are kept in an object store.
+/// The settings of versions in an object store.
 #[derive(Debug, Clone)]
 pub struct Settings {
     rank: u32,
@@ -34,8 +34,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Keeps the pieces of `rank`, counted from 0, of `ranks`, written in this `run` of the application: another number
-    /// after each restart. Without it, of the only one.
+    /// Chooses the rank whose pieces are kept, counted from 0, the number of ranks, and the number of this `run` of the application, which
+    /// changes with each restart. Without this call, rank 0 of 1.
     #[must_use]
     pub fn group(self, rank: u32, ranks: u32, run: u64) -> Self {
         Self {
@@ -46,13 +46,13 @@ impl Settings {
         }
     }
 
-    /// Chooses the longest time of a request (of 16 MiB at most); at first a minute.
+    /// Chooses the longest time of a request (of 16 MiB at most); the default is a minute.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// How many requests (at least 1) read a large piece at a time; at first 4.
+    /// Chooses the number of requests (at least 1) that read a large piece at a time; the default is 4.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads, ..self }
@@ -81,7 +81,7 @@ pub struct ObjectBlobs {
 }
 
 impl ObjectBlobs {
-    /// The objects under `prefix` of `store`, asked for with this patience for each request of 16 MiB at most. Nothing is asked
+    /// Makes blobs of the objects under `prefix` of `store`. `patience` is the longest time of a request (of 16 MiB at most). Makes no request
     /// yet.
     ///
     /// # Errors
@@ -97,12 +97,12 @@ impl ObjectBlobs {
         })
     }
 
-    /// The objects under the prefix of a URL: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. The environment
-    /// variables of the [`object_store`] crate say how to get there, and with which credentials. The list is asked for once.
+    /// Makes blobs of the objects under the prefix of a URL: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. The
+    /// environment variables of the [`object_store`] crate have the address and the credentials. Lists the prefix once, to check them.
     ///
     /// # Errors
-    /// [`Error::Argument`](tierflow_store::Error::Argument) for a URL that is none, for credentials or a bucket that the store does not accept, and without the
-    /// feature `cloud`; [`Error::Remote`](tierflow_store::Error::Remote) if it cannot be reached.
+    /// [`Error::Argument`](tierflow_store::Error::Argument) if the URL is wrong, if the store does not accept the credentials or has no such
+    /// bucket, and without the feature `cloud`; [`Error::Remote`](tierflow_store::Error::Remote) if the store cannot be reached.
     pub fn open(url: &str, patience: Duration) -> Result<Self> {
         #[cfg(feature = "cloud")]
         return crate::cloud::open(url, patience);
@@ -117,7 +117,7 @@ impl ObjectBlobs {
         }
     }
 
-    /// The prefixes directly below this one's.
+    /// Returns the names of the prefixes directly below this one.
     pub(crate) fn prefixes(&self) -> Result<Vec<String>> {
         self.remote.prefixes(&self.prefix)
     }
@@ -128,10 +128,11 @@ impl ObjectBlobs {
     }
 }
 
-/// Opens the versions under a prefix of a store, as one rank of their group. Nothing is asked yet.
+/// Opens the versions under a prefix of a store, as one rank of their group. Makes no request yet.
 ///
 /// # Errors
-/// [`Error::Argument`](tierflow_store::Error::Argument) for a rank outside the group; [`Error::Remote`](tierflow_store::Error::Remote) if no thread can be started.
+/// [`Error::Argument`](tierflow_store::Error::Argument) for a rank outside the group; [`Error::Remote`](tierflow_store::Error::Remote) if no
+/// thread can be started.
 pub fn repository(
     store: Arc<dyn ObjectStore>,
     prefix: impl Into<Path>,
@@ -141,23 +142,23 @@ pub fn repository(
     Repository::open_blobs(Arc::new(blobs), settings.options())
 }
 
-/// Opens the versions under the prefix of a URL, as [`ObjectBlobs::open`] takes it, as one rank of their group.
+/// Opens the versions under the prefix of a URL, as one rank of their group. URLs are those of [`ObjectBlobs::open`].
 ///
 /// # Errors
-/// As [`ObjectBlobs::open`] and [`repository`].
+/// The errors of [`ObjectBlobs::open`] and [`repository`].
 pub fn open(url: &str, settings: &Settings) -> Result<Repository> {
     let blobs = ObjectBlobs::open(url, settings.patience)?;
     Repository::open_blobs(Arc::new(blobs), settings.options())
 }
 
-/// [`open`], for reading alone.
+/// Opens the versions under the prefix of a URL for reading only.
 pub(crate) fn read(url: &str) -> Result<Repository> {
     let settings = Settings::default();
     let blobs = ObjectBlobs::open(url, settings.patience)?;
     Ok(Repository::read_blobs(Arc::new(blobs), settings.options()))
 }
 
-/// [`open`], as all ranks at once, to look after the versions while no rank writes.
+/// Opens the versions under the prefix of a URL as all ranks at once, for removing versions while no rank writes.
 pub(crate) fn maintain(url: &str) -> Result<Repository> {
     let settings = Settings::default();
     let blobs = ObjectBlobs::open(url, settings.patience)?;
@@ -175,7 +176,7 @@ fn stamp_of(meta: &ObjectMeta) -> BlobStamp {
     }
 }
 
-/// A checksum of the store's entity tag, which changes with the object.
+/// Returns a checksum of the store's entity tag, which changes with the object.
 fn tag_of(tag: &str) -> u64 {
     checksum(tag.trim_matches('"').as_bytes())
 }
@@ -196,7 +197,7 @@ impl Blobs for ObjectBlobs {
         Ok(meta.as_ref().map(stamp_of))
     }
 
-    /// A single request gets the first bytes.
+    /// Opens an object with a single request, which also reads its first `ahead` bytes.
     fn open(&self, name: &str, size: u64, ahead: u64) -> Result<Option<Box<dyn ByteSource>>> {
         let path = self.path(name);
         let first = self.remote.read(&path, 0..size.min(ahead))?;

@@ -1,4 +1,4 @@
-//! Opens stores by their URLs, with errors that say what to change.
+//! Opens object stores by their URLs. The errors say what to change.
 
 mod client;
 mod crypto;
@@ -19,12 +19,11 @@ use std::time::Duration;
 use tierflow_store::{Error, Result};
 use url::Url;
 
-/// The longest time of the first request, so that a misspelt endpoint is an error soon.
+/// The longest time of the first request, so that a wrong endpoint is an error soon.
 const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn open(url: &str, patience: Duration) -> Result<ObjectBlobs> {
     let (scheme, path, url) = parsed(url)?;
-    // The first request has a shorter limit of its own, so that a misspelt address is told soon.
     let first = patience.min(FIRST_PATIENCE);
     match Remote::new(store(&scheme, &url, first)?, first)?.probe(&path) {
         Ok(Ok(())) => ObjectBlobs::new(store(&scheme, &url, patience)?, path, patience),
@@ -36,9 +35,9 @@ pub(crate) fn open(url: &str, patience: Duration) -> Result<ObjectBlobs> {
     }
 }
 
-/// The kind of store, the prefix, and the URL.
+/// Parses a URL. Returns the kind of store, the prefix, and the URL.
 fn parsed(text: &str) -> Result<(ObjectStoreScheme, Path, Url)> {
-    // The fault of a URL need not repeat the URL: there may be a password in it.
+    // The error does not repeat the URL, which may have a password in it.
     let wrong = |why: &str| {
         let scheme = text.split("://").next().unwrap_or_default();
         Error::Argument(format!("the {scheme}:// URL cannot be used: {why}"))
@@ -70,7 +69,7 @@ fn parsed(text: &str) -> Result<(ObjectStoreScheme, Path, Url)> {
     }
 }
 
-/// The store that a URL names, as the environment configures it.
+/// Makes the store that a URL names, with the configuration of the environment.
 fn store(
     scheme: &ObjectStoreScheme,
     url: &Url,
@@ -110,7 +109,8 @@ fn store(
     })
 }
 
-/// Tries again for three quarters of the request's time, however often that is: so the last try's own error is told.
+/// Returns the rule for retries: any number of them within three quarters of the request's time. The error of the last try then comes before
+/// the deadline.
 fn retry(patience: Duration) -> RetryConfig {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(5));
     RetryConfig {
@@ -124,7 +124,7 @@ fn retry(patience: Duration) -> RetryConfig {
     }
 }
 
-/// The setting to look at.
+/// Returns the settings that the user should check.
 fn advice(scheme: &ObjectStoreScheme) -> &'static str {
     match scheme {
         ObjectStoreScheme::AmazonS3 => {
@@ -142,10 +142,10 @@ fn advice(scheme: &ObjectStoreScheme) -> &'static str {
     }
 }
 
-/// Why the first request failed, and what to do.
+/// Returns an error with the reason for which the first request failed, and what to do.
 fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
     let (why, advice) = (message(error), advice(scheme));
-    // Lists fail with the answer's text alone.
+    // Errors of lists have the answer's text only, and no kind.
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     let bucket = url.host_str().unwrap_or_default();
     Error::Argument(
@@ -164,9 +164,9 @@ fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
     )
 }
 
-/// The answers of stores if there is no such bucket, ...
+/// Parts of the answers of stores if there is no such bucket.
 const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Found"];
-/// ... if they do not know the credentials, ...
+/// Parts of the answers of stores that do not know the credentials.
 const NO_LOGIN: &[&str] = &[
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
@@ -175,7 +175,7 @@ const NO_LOGIN: &[&str] = &[
     "AuthenticationFailed",
     "401 Unauthorized",
 ];
-/// ... and if the credentials do not permit the request.
+/// Parts of the answers of stores if the credentials do not permit the request.
 const NO_RIGHT: &[&str] = &["AccessDenied", "AuthorizationFailure", "403 Forbidden"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The versions in one place, whatever that is.
+//! The versions in one place: a directory or an object store.
 
 use crate::blobs::{ObjectBlobs, Settings, maintain, open, read};
 use rustix::io::Errno;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_store::{Error, Options, Place, Repository, Result};
 
-/// Time for the request that lists prefixes.
+/// The longest time of the request that lists prefixes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All versions in a directory or an object store, of all ranks: to be read and looked after without an engine.
+/// All versions of all ranks in a directory or an object store, to read and maintain them without an engine.
 #[derive(Debug)]
 pub struct History(Repository);
 
 impl History {
-    /// Opens a place to read it: a path, or a URL as [`ObjectBlobs::open`] takes it.
+    /// Opens a place for reading: a path, or a URL as for [`ObjectBlobs::open`].
     ///
     /// # Errors
     /// The errors of [`Place::of`], [`Repository::read_only`] and [`ObjectBlobs::open`].
@@ -27,10 +27,10 @@ impl History {
         }))
     }
 
-    /// Opens a place to remove versions, while no process writes there: a directory is locked, an object store is not.
+    /// Opens a place for removing versions while no process writes there. Locks a directory, but cannot lock an object store.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Error::Busy`](tierflow_store::Error::Busy).
+    /// The errors of [`open`](Self::open), and [`Error::Busy`](tierflow_store::Error::Busy) if another process has the directory open for writing.
     pub fn maintain(place: impl AsRef<Path>) -> Result<Self> {
         Ok(Self(match Place::of(place)? {
             Place::Directory(path) => Repository::maintain(path, Options::default())?,
@@ -38,10 +38,10 @@ impl History {
         }))
     }
 
-    /// A place to write to as one `rank` of `ranks`; a directory is made if it is missing.
+    /// Opens a place for writing as one `rank` of `ranks`. Makes a directory that is missing.
     ///
     /// # Errors
-    /// As [`maintain`](Self::maintain).
+    /// The errors of [`maintain`](Self::maintain).
     pub fn writer(place: impl AsRef<Path>, rank: u32, ranks: u32) -> Result<Repository> {
         match Place::of(place)? {
             Place::Directory(path) => {
@@ -52,10 +52,10 @@ impl History {
         }
     }
 
-    /// The places directly below one: directories, or prefixes of an object store.
+    /// Returns the places directly below `place`: directories, or prefixes of an object store.
     ///
     /// # Errors
-    /// [`Error::File`](tierflow_store::Error::File) if a directory cannot be read, and as [`ObjectBlobs::open`].
+    /// [`Error::File`](tierflow_store::Error::File) if a directory cannot be read, and the errors of [`ObjectBlobs::open`].
     pub fn places_below(place: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
         let place = place.as_ref();
         let names: Vec<OsString> = match Place::of(place)? {

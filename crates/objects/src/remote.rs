@@ -1,4 +1,4 @@
-//! Requests to the object store, made from ordinary threads and each with a deadline.
+//! Requests to an object store. Ordinary threads make them, and each request has a deadline.
 
 use futures_util::StreamExt;
 use object_store::path::Path;
@@ -17,24 +17,24 @@ use tierflow_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
-/// Bytes of one part of an upload, unless there would be too many. Stores take none of less than 5 MiB but the last.
+/// The bytes of one part of an upload, unless there would be too many parts. Stores refuse parts below 5 MiB, except for the last.
 const PART: u64 = 16 << 20;
-/// Stores take no more parts.
+/// The most parts of an upload that stores take.
 const MOST_PARTS: u64 = 10_000;
-/// Parts of an upload under way at a time. With the one that is being filled and the one that waits, six are in memory.
+/// The most parts of an upload that are sent at a time. Another part waits, and another is being filled, so six are in memory.
 const PARTS_AT_A_TIME: usize = 4;
 
 /// An object store, and the threads that talk to it.
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
     patience: Duration,
-    /// The process whose threads the runtime has. A fork has neither those nor connections of its own.
+    /// The process that started the runtime's threads. A fork of it has neither the threads nor connections.
     process: u32,
-    /// There until this is dropped.
+    /// `None` only while the value is dropped.
     runtime: Option<Runtime>,
 }
 
-/// Without the store's own `Debug`, which may show credentials.
+/// Does not use the store's `Debug`, which may show credentials.
 impl Debug for Remote {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({}, {:?})", self.store, self.patience)
@@ -57,7 +57,7 @@ impl Remote {
         })
     }
 
-    /// Waits for an answer, wherever it is called from.
+    /// Runs `work` and waits for its result. The calling thread may belong to another runtime.
     fn wait<T: Send>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let Some(runtime) = &self.runtime else {
             return Err(Error::Remote("the object store was closed".to_owned()));
@@ -71,7 +71,7 @@ impl Remote {
         if Handle::try_current().is_err() {
             return runtime.block_on(work);
         }
-        // A thread of the caller's runtime may not block on this one.
+        // A thread of another runtime must not block on this runtime, so a new thread does.
         std::thread::scope(
             |scope| match scope.spawn(|| runtime.block_on(work)).join() {
                 Ok(result) => result,
@@ -80,7 +80,7 @@ impl Remote {
         )
     }
 
-    /// Sends a request, within the deadline.
+    /// Sends a request, and waits for the answer up to the deadline.
     async fn answer<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let answer = tokio::time::timeout(self.patience, request).await;
         answer.map_err(|_| {
@@ -102,7 +102,7 @@ impl Remote {
         }
     }
 
-    /// Calls `take` with every object below `prefix`, as the list comes: a thousand names a request.
+    /// Calls `take` with every object below `prefix`, while the list arrives. A request lists a thousand names.
     pub(crate) fn list(
         &self,
         prefix: &Path,
@@ -120,7 +120,7 @@ impl Remote {
         })
     }
 
-    /// The prefixes directly below `prefix`: what follows it up to the next slash.
+    /// Returns the names of the prefixes directly below `prefix`, up to the next slash.
     pub(crate) fn prefixes(&self, prefix: &Path) -> Result<Vec<String>> {
         let list = self.store.list_with_delimiter(Some(prefix));
         let listed = self.wait(self.request(prefix, list))?;
@@ -138,10 +138,10 @@ impl Remote {
         })
     }
 
-    /// Some bytes of an object; `None` if there is none of that name.
+    /// Reads some bytes of an object; `None` if there is no object of this name.
     pub(crate) fn read(&self, path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>> {
         if range.is_empty() {
-            // The store refuses such requests.
+            // Stores refuse requests for an empty range.
             return Ok(Some(Vec::new()));
         }
         let read = self.store.get_range(path, range);
@@ -154,7 +154,7 @@ impl Remote {
         })
     }
 
-    /// Asks for an object by its name, whether or not lists have it; `None` if there is none of that name.
+    /// Returns the metadata of an object; `None` if there is no object of this name. Lists may not show a new object yet.
     pub(crate) fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
         self.wait(async {
             let head = self.answer(self.store.head(path)).await;
@@ -166,13 +166,13 @@ impl Remote {
         })
     }
 
-    /// Makes an object without bytes: its name says everything.
+    /// Makes an object without bytes.
     pub(crate) fn put_empty(&self, path: &Path) -> Result<()> {
         let put = self.store.put(path, PutPayload::default());
         self.wait(self.request(path, put)).map(|_| ())
     }
 
-    /// Removes an object; it need not be there.
+    /// Removes an object, if it exists.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         self.wait(async {
             let delete = self.answer(self.store.delete(path)).await;
@@ -183,10 +183,11 @@ impl Remote {
         })
     }
 
-    /// Makes an object of a record, atomically and no sooner than `ready` returns; the parts of a large one are sent before. `None` if
-    /// there is one already and it is not to be replaced. Uploads in parts, and some stores, have no such condition: the store is
-    /// asked for the object before, and of two processes that write one name meanwhile the last one wins. Else the entity tag, if the
-    /// store has it.
+    /// Makes an object of a record, atomically, and not before `ready` returns. The parts of a large object are sent earlier. Returns `None` if
+    /// the object exists and `how` does not replace it, else the entity tag, if the store has one.
+    ///
+    /// Uploads in parts, and some stores, cannot refuse to replace an object. There, the store is asked for the object first; if two
+    /// processes then write the same name at the same time, the last one wins.
     pub(crate) fn put(
         &self,
         path: &Path,
@@ -252,14 +253,14 @@ impl Remote {
             .and_then(|()| ready())
             .and_then(|()| self.wait(self.request(path, upload.complete())));
         if put.is_err() {
-            // Parts of an upload that is not completed are no object. Those that stay go by the store's rule for incomplete uploads, if
-            // it has one. An upload whose completion succeeded and was not heard of is not affected.
+            // Parts of an upload that is not completed are no object. If they cannot be removed, the store's rule for incomplete uploads
+            // removes them, if it has one. If the completion succeeded and only its answer was lost, the abort does not affect the object.
             let _kept_by_the_store = self.wait(self.request(path, upload.abort()));
         }
         put.map(|put| put.e_tag)
     }
 
-    /// Sends all parts of a record, and waits until they are there.
+    /// Sends all parts of a record, and waits until the store has them.
     async fn send_parts(
         &self,
         path: &Path,
@@ -269,7 +270,7 @@ impl Remote {
         let part_bytes = part_bytes(record.head().record_length()) as usize;
         let mut under_way = JoinSet::new();
         let length = record.head().payload_length;
-        // The head, which may be longer than a part, then the payload.
+        // The head, which may be longer than a part, comes first, then the payload.
         let (mut bytes, mut at) = (record.head_bytes().to_vec(), 0);
         let mut next = Vec::with_capacity(part_bytes);
         loop {
@@ -300,7 +301,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Sends a part once few others are on their way.
+    /// Sends a part. Waits first while [`PARTS_AT_A_TIME`] others are being sent.
     async fn send_part(
         &self,
         path: &Path,
@@ -335,16 +336,16 @@ impl Drop for Remote {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             match self.process == std::process::id() {
-                // A thread of the caller's runtime may not block, and a store that hangs is not waited for.
+                // The shutdown must not block: the thread may belong to another runtime, and the store may hang.
                 true => runtime.shutdown_background(),
-                // A fork does not have the threads that may hold locks of the runtime.
+                // In a fork, the runtime's threads do not exist, but may have held its locks.
                 false => std::mem::forget(runtime),
             }
         }
     }
 }
 
-/// Bytes of each part of an upload of so many, a multiple of 1 MiB.
+/// Returns the bytes of each part of an upload of `length` bytes: a multiple of 1 MiB.
 fn part_bytes(length: u64) -> u64 {
     let least = length.div_ceil(MOST_PARTS - 1);
     least.next_multiple_of(1 << 20).max(PART)
@@ -358,8 +359,8 @@ fn failed(path: &Path, error: &StoreError) -> Error {
     Error::Remote(format!("{path}: {}", message(error)))
 }
 
-/// The message of a store's error. Of an answer in XML, its code and message alone: the rest may repeat the request, and with it
-/// the key that it was signed with.
+/// Returns the message of a store's error. Of an answer in XML, only the code and the message: the rest may repeat the request, and with it
+/// the key that signed it.
 pub(crate) fn message(error: &StoreError) -> String {
     let text = error.to_string();
     let within = |name: &str| {
@@ -381,13 +382,13 @@ pub(crate) struct Object {
     remote: Arc<Remote>,
     path: Path,
     size: u64,
-    /// The first bytes, as far as they were read when the object was opened. They are dropped when its last byte was read from them: a second
-    /// read is a request, as the object may have changed.
+    /// The first bytes, which were read when the object was opened. Cleared when the object's last byte was read from them: a second read makes
+    /// a request, as the object may have changed.
     first: Mutex<Vec<u8>>,
 }
 
 impl Object {
-    /// An object of `size` bytes, the first of which were read.
+    /// Makes an object of `size` bytes. `first` has its first bytes.
     pub(crate) fn new(remote: Arc<Remote>, path: Path, size: u64, first: Vec<u8>) -> Self {
         Self {
             remote,
@@ -420,7 +421,7 @@ impl Source for Object {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
-            // The store refuses such requests.
+            // Stores refuse requests for an empty range.
             return Ok(());
         }
         if self.read_first(offset, bytes) {

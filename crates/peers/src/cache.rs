@@ -121,7 +121,7 @@ impl Part {
     fn is_wanted(&self) -> bool {
         match &self.source {
             Source::Device { recall, .. } => recall.state.asked.load(Ordering::Acquire),
-            // Nothing more is heard of a loan that is over.
+            // The socket of a loan that is over, or that was recalled, gets no more messages.
             Source::Borrowed(loan) => loan.recall().is_none() || loan.is_recalled().unwrap_or(true),
         }
     }
@@ -148,8 +148,8 @@ impl Drop for Part {
 }
 
 /// Spare memory of peers, one part after the other in one range of addresses of a device. If the owner of a part wants
-/// it back, the cache unmaps the part and moves those behind it up. The caller first moves its data beyond
-/// [`wanted`](Self::wanted) elsewhere.
+/// it back, the caller first moves its data beyond [`wanted`](Self::wanted) elsewhere. Then [`give_back`](Self::give_back)
+/// unmaps the part and moves the parts behind it up.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -170,7 +170,7 @@ impl Drop for Part {
 /// ```
 #[derive(Debug)]
 pub struct PeerCache {
-    // The first field, so that no byte is mapped any more when the parts are dropped.
+    // The reservation is the first field, so that no byte is mapped any more when the parts are dropped.
     reservation: Reservation,
     parts: Mutex<Vec<Part>, { rank::LIST }>,
 }
@@ -188,7 +188,7 @@ impl PeerCache {
         }
     }
 
-    /// Maps the parts that can be had. Returns the number and the error of each other one, too.
+    /// Maps the parts whose owners lend them. Returns the number and the error of each other part, too.
     pub(crate) fn of_those_that_lend(
         device: &Device,
         mut parts: Vec<Part>,
@@ -213,23 +213,23 @@ impl PeerCache {
         Ok((cache, refusals))
     }
 
-    /// Bytes of addresses, and so of all parts at the beginning.
+    /// Returns the bytes of the range of addresses: the bytes of all parts when the cache was made.
     pub fn capacity(&self) -> usize {
         self.reservation.memory().len()
     }
 
-    /// Bytes that are mapped now, from the first one on.
+    /// Returns the bytes that are mapped now, from the start of the range on.
     pub fn usable(&self) -> usize {
         self.reservation.mapped()
     }
 
-    /// The memory, for streams of the device.
+    /// Returns the memory, for streams of the device.
     pub fn memory(&self) -> &Memory {
         self.reservation.memory()
     }
 
     /// Returns the start of the first part that its owner wants back, or whose lender has ended; `None` if there is
-    /// none. Save the bytes from there on; they stay readable until [`give_back`](Self::give_back).
+    /// no such part. Save the bytes from there on; they stay readable until [`give_back`](Self::give_back).
     pub fn wanted(&self) -> Option<usize> {
         let mut start = 0;
         for part in self.parts.lock().iter() {
@@ -241,8 +241,8 @@ impl PeerCache {
         None
     }
 
-    /// Returns the end of the part in which the byte at `offset` lies: one link leads to all bytes up to there. Beyond the last part,
-    /// that is the end of the addresses.
+    /// Returns the end of the part in which the byte at `offset` lies: one link leads to all bytes up to there. Returns `u64::MAX` for an offset
+    /// beyond the last part.
     pub fn part_end(&self, offset: u64) -> u64 {
         let mut end = 0;
         let parts = self.parts.lock();
@@ -274,12 +274,12 @@ impl PeerCache {
         recalls.collect()
     }
 
-    /// Gives back the parts that their owners want, and moves those behind them up; the content from the first of them
+    /// Gives back the parts that their owners want, and moves the parts behind them up. The content from the first wanted part
     /// on is lost. Returns the bytes that are mapped now.
     ///
     /// # Errors
-    /// [`Error::Device`] if some byte from the first wanted part on is lent, and then nothing changes; or if a part
-    /// cannot be mapped again, and then it is given back, too.
+    /// [`Error::Device`] if some byte from the first wanted part on is lent: nothing changes. [`Error::Device`], too, if a part
+    /// cannot be mapped again: this part is given back, too.
     pub fn give_back(&self) -> Result<usize> {
         let mut parts = self.parts.lock();
         let Some(first) = parts.iter().position(Part::is_wanted) else {
@@ -297,7 +297,7 @@ impl PeerCache {
         }
     }
 
-    /// Maps parts from `start` on. Returns the number and the error of each that cannot be mapped.
+    /// Maps parts from `start` on. Returns the number and the error of each part that cannot be mapped.
     fn append(
         &self,
         parts: &mut Vec<Part>,

@@ -1,4 +1,4 @@
-//! Calibration of links: copies between pairs and to the host, alone and together, timed on the devices.
+//! Calibrates links: measures copies between pairs of devices and to the host, alone and together.
 
 mod measure;
 
@@ -11,7 +11,7 @@ use crate::error::{DeviceContext, Error, Result};
 use crate::machine::{Gpu, HostLink, Link, Machine};
 use measure::Bench;
 
-/// Thoroughness of a calibration. The default takes well under a second and 1.3 GiB of each GPU.
+/// The thoroughness of a calibration. The default takes well under a second, and 1.3 GiB of each GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effort {
@@ -19,7 +19,7 @@ pub struct Effort {
     pub bytes: usize,
     /// Number of trials, of which the fastest counts. More trials filter out more disturbances.
     pub trials: usize,
-    /// Longest time of a copy.
+    /// The longest time of a copy.
     pub patience: Duration,
 }
 
@@ -52,14 +52,15 @@ impl Effort {
 /// Two GPUs that together send less than this share of their separate bandwidths share a link to the host.
 const SHARED: f64 = 0.85;
 
-/// Measures the bandwidth of the links between devices, and from them to the host: each link alone; all that a device
-/// sends, to peers and to peers and the host; all that it receives; each two devices to the host at once; those that
-/// share a link to it; and all. GPU n is the n-th device.
+/// Measures the bandwidth of the links between devices, and from them to the host: each link alone; each device to all peers, to all
+/// peers and the host, and from all peers; each pair of devices to the host; the devices that share a link to the host; and all
+/// devices to the host. GPU n is the n-th device.
 ///
 /// Other programs should leave the devices idle meanwhile.
 ///
 /// # Errors
-/// [`Error::NoDevices`], [`Error::Twice`], [`Error::TimedOut`]; [`Error::Device`] if memory is short or a copy fails.
+/// [`Error::NoDevices`] without a device; [`Error::Twice`] if two devices are the same; [`Error::TimedOut`] if a copy takes longer than the
+/// patience; [`Error::Device`] if memory is short or a copy fails; [`Error::System`] if no thread can be started.
 pub fn calibrate(devices: &[Device], effort: Effort) -> Result<Machine> {
     distinct(devices)?;
     let bench = Bench::new(devices, effort)?;

@@ -6,7 +6,7 @@ use tierflow_placement::{GpuId, PlacementError, TopologyError};
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The variant says what the caller does next.
+/// The reason for which a call failed. The variant says what the caller does next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -49,7 +49,7 @@ pub enum Error {
         /// The description on this machine.
         found: String,
     },
-    /// The description of a machine is impossible: mend it, or calibrate anew.
+    /// The description of a machine is impossible: correct it, or calibrate again.
     #[error("{node}: {why}")]
     Description {
         /// The node with the wrong description.

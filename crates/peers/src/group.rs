@@ -8,14 +8,14 @@ use tierflow_placement::{
 use crate::cache::{Part, PeerCache, Recall};
 use crate::error::{Error, Result};
 
-/// Bytes of which a GPU's transfers are multiples: an engine cuts checkpoints at multiples of as many or fewer, so that its peers' parts are
-/// used to their ends.
+/// Bytes of which a GPU's transfers are multiples. An engine cuts checkpoints at multiples of this or a smaller number, so that it uses the
+/// parts of its peers to their ends.
 const GRAIN: u64 = 4 << 20;
 
 /// Memory of peers and the host for one GPU's part in a group checkpoint whose sizes are known.
 ///
-/// Every process of the group asks with the same topology and the same shares, and has the same schedule without a message: a
-/// schedule depends on nothing else.
+/// All processes of the group call [`new`](Self::new) with the same topology and the same shares, and get the same schedule without a
+/// message, as a schedule depends on nothing else.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,19 +38,19 @@ pub struct GroupOverflow {
     pub cache: Option<PeerCache>,
     /// The handles by which peers take their memory back.
     pub recalls: Vec<(GpuId, Recall)>,
-    /// The schedule. After a refusal it has this GPU's transfers alone.
+    /// The schedule. After a refusal, it has only this GPU's transfers.
     pub schedule: Schedule,
-    /// The peers that refused, and why.
+    /// The peers that refused, with their errors.
     pub refusals: Vec<(GpuId, Error)>,
 }
 
 impl GroupOverflow {
-    /// Asks for the schedule by [`MinTimeMaxFlow`], and takes from each peer what it sends there from GPU `from`. GPU n is the n-th
-    /// device, and has the n-th share.
+    /// Makes the schedule by [`MinTimeMaxFlow`], and maps as much memory of each peer as the schedule sends there from GPU `from`. GPU n is the
+    /// n-th device, and has the n-th share.
     ///
-    /// If a peer refuses, this GPU's remainder is scheduled anew: over the bytes that the peer still has free, and over none of it if it
-    /// refuses again. The room that the other GPUs' transfers have in the first schedule stays theirs, as they do not hear of
-    /// the refusal. Hosts have room for everything.
+    /// If a peer refuses, this GPU's remainder is scheduled again: with the bytes that the peer has free, if they are fewer than were asked for,
+    /// else without the peer; without it, too, if it refuses again. The other GPUs keep the room of their transfers in the first schedule, as
+    /// they do not learn of the refusal. Hosts have room for everything.
     ///
     /// # Errors
     /// [`Error::Placement`] if the shares do not fit the topology, or a GPU has no way out; [`Error::Mismatch`] if the topology has more
@@ -87,7 +87,7 @@ impl GroupOverflow {
                     refusals,
                 });
             }
-            // The memory that was lent is free again before a peer is asked for its free bytes.
+            // The cache is dropped first, so that the free bytes of the peers include the memory that they lent.
             drop(cache);
             leave_to_others(&mut shares, from, &schedule);
             for (number, why) in refused {
@@ -116,7 +116,7 @@ fn parts(gpus: &[Device], from: GpuId, schedule: &Schedule) -> Result<ByPeer> {
     Ok((to_peers.collect(), Part::by_schedule(gpus, from, schedule)?))
 }
 
-/// Takes the room of the other GPUs' transfers out of the shares, and their remainders with it.
+/// Subtracts the room of the other GPUs' transfers from the shares, and sets their remainders to spare room of 0.
 fn leave_to_others(shares: &mut [Share], from: GpuId, schedule: &Schedule) {
     for (gpu, share) in shares.iter_mut().enumerate() {
         let others = schedule.transfers().iter().filter(|transfer| {

@@ -36,7 +36,7 @@ pub struct Lender {
     spare: Arc<AtomicU64>,
 }
 
-/// A loan on the lender's side. Dropping it closes the connection, which tells the borrower that the loan is over; the
+/// A loan on the lender's side. Dropping it closes the connection, which tells the borrower that the loan is over. The
 /// memory is free when the borrower has unmapped it.
 #[derive(Debug)]
 pub struct Lent {
@@ -45,7 +45,7 @@ pub struct Lent {
     spare: Arc<AtomicU64>,
 }
 
-/// A loan on the borrower's side: memory of another process's device, at addresses of its own. Dropping it gives the
+/// A loan on the borrower's side: memory of another process's device, mapped at addresses of this process. Dropping it gives the
 /// memory back without waiting for the lender.
 #[derive(Debug)]
 pub struct Loan {
@@ -59,15 +59,15 @@ pub struct Borrowed {
     memory: OwnedFd,
     len: usize,
     socket: Arc<Socket>,
-    /// Set by the lender's only recall message, and never reset.
+    /// True once the lender's only recall message has arrived. Never reset.
     recalled: AtomicBool,
-    /// Set when the lender has ended or broken the protocol: no recall can arrive any more.
+    /// True once the lender has ended or broken the protocol: no recall can arrive any more.
     is_over: AtomicBool,
 }
 
 impl Lender {
-    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user. A socket that a
-    /// killed lender left at the path gives way.
+    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user. Replaces a socket that a
+    /// killed lender left at the path.
     ///
     /// # Errors
     /// [`Error::System`] if no socket can be made at the path: another process listens there, or a file is in the way.
@@ -79,7 +79,7 @@ impl Lender {
         })
     }
 
-    /// Bytes that the lender can still lend.
+    /// Returns the bytes that the lender can still lend.
     pub fn spare(&self) -> u64 {
         self.spare.load(Relaxed)
     }
@@ -87,8 +87,9 @@ impl Lender {
     /// Waits for the next process that asks, and lends it the bytes that it asks for.
     ///
     /// # Errors
-    /// [`Error::NothingToLend`], after telling the borrower; [`Error::TimedOut`], [`Error::Device`],
-    /// [`Error::Protocol`], [`Error::Gone`], [`Error::System`]. The lender can be called again after any error.
+    /// [`Error::NothingToLend`] if there are too few spare bytes, and [`Error::Device`] if the device has too little memory: the borrower is told.
+    /// [`Error::TimedOut`] if no process asks; [`Error::Protocol`], [`Error::Gone`] and [`Error::System`] if the connection fails. The lender
+    /// can be called again after any error.
     pub fn lend(&self, patience: Duration) -> Result<Lent> {
         let socket = self.listener.accept(patience)?;
         let ask = socket.receive("waiting to be asked", patience)?;
@@ -136,7 +137,7 @@ impl Lender {
 }
 
 impl Lent {
-    /// The memory. This process can map it too.
+    /// Returns the memory, which this process can map, too.
     pub fn chunk(&self) -> &Exported {
         &self.chunk
     }
@@ -145,7 +146,7 @@ impl Lent {
     /// the end of the loan.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the borrower has ended, and so has the loan.
+    /// [`Error::Gone`] if the borrower has ended: the loan is over.
     pub fn recall(&self) -> Result<()> {
         self.socket.send("recalling a loan", RECALL, 0, None)
     }
@@ -153,7 +154,7 @@ impl Lent {
     /// Waits until the borrower has given the memory back or has ended. Dropping this value then frees the memory.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], after which the call may be repeated; [`Error::Protocol`], [`Error::System`].
+    /// [`Error::TimedOut`] if the borrower still has the memory: call again. [`Error::Protocol`] and [`Error::System`] if the connection fails.
     pub fn wait_returned(&self, patience: Duration) -> Result<()> {
         match self.socket.receive("waiting for a loan to end", patience) {
             Ok(message) if message.kind == RETURNED => Ok(()),
@@ -174,8 +175,8 @@ impl Borrowed {
     /// Asks the lender at this path for `bytes` bytes of memory.
     ///
     /// # Errors
-    /// [`Error::NothingToLend`]; [`Error::TimedOut`], [`Error::Gone`], [`Error::Protocol`],
-    /// [`Error::System`].
+    /// [`Error::NothingToLend`] if the lender has too few spare bytes; [`Error::TimedOut`] if there is no lender, or it does not answer;
+    /// [`Error::Gone`], [`Error::Protocol`] and [`Error::System`] if the connection fails.
     pub fn ask(path: &Path, bytes: u64, patience: Duration) -> Result<Self> {
         let socket = Socket::connect(path, patience)?;
         socket.send("asking for memory", ASK, bytes, None)?;
@@ -203,7 +204,7 @@ impl Borrowed {
         }
     }
 
-    /// Maps the memory at addresses of its own.
+    /// Maps the memory at new addresses of `device`.
     ///
     /// # Errors
     /// [`Error::Device`] if the device does not reach the memory.
@@ -217,13 +218,13 @@ impl Borrowed {
         })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Maps the memory at an offset of addresses for exported memory.
+    /// Maps the memory at offset `start` of a reservation for exported memory.
     pub(crate) fn map_at(&self, reservation: &Reservation, start: usize) -> Result<()> {
         let doing = || "mapping memory that was lent".to_owned();
         let memory = self.memory.try_clone().map_err(|why| Error::System {
@@ -237,7 +238,7 @@ impl Borrowed {
     /// Returns true if the lender wants the memory back. Does not wait.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the lender has ended; [`Error::Protocol`], [`Error::System`].
+    /// [`Error::Gone`] if the lender has ended; [`Error::Protocol`] and [`Error::System`] if the connection fails.
     pub fn is_recalled(&self) -> Result<bool> {
         if self.recalled.load(Relaxed) {
             return Ok(true);
@@ -254,8 +255,8 @@ impl Borrowed {
         .inspect_err(|_| self.is_over.store(true, Relaxed))
     }
 
-    /// Returns the socket that becomes readable when the lender wants the memory back or ends; `None` once either is
-    /// known.
+    /// Returns the socket that becomes readable when the lender wants the memory back or ends; `None` once one of these
+    /// is known.
     pub(crate) fn recall(&self) -> Option<Arc<Socket>> {
         let is_known = self.recalled.load(Relaxed) || self.is_over.load(Relaxed);
         (!is_known).then(|| Arc::clone(&self.socket))
@@ -276,7 +277,7 @@ impl Loan {
         Borrowed::ask(path, bytes, patience)?.map(device)
     }
 
-    /// The memory, for streams of the device that it is mapped for.
+    /// Returns the memory, for streams of the device that it is mapped for.
     pub fn memory(&self) -> &Memory {
         self.reservation.memory()
     }
@@ -284,8 +285,7 @@ impl Loan {
     /// Returns true if the lender wants the memory back. Does not wait.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the lender has ended, and then the bytes there are lost; [`Error::Protocol`],
-    /// [`Error::System`].
+    /// [`Error::Gone`] if the lender has ended: the bytes there are lost. [`Error::Protocol`] and [`Error::System`] if the connection fails.
     pub fn is_recalled(&self) -> Result<bool> {
         self.borrowed.is_recalled()
     }
@@ -293,8 +293,7 @@ impl Loan {
     /// Unmaps the memory, then tells the lender.
     ///
     /// # Errors
-    /// [`Error::Device`] if some bytes are still in use, and then the loan goes on; [`Error::Gone`] if the lender has
-    /// ended, which ends the loan too.
+    /// [`Error::Device`] if some bytes are still in use: the loan goes on. [`Error::Gone`] if the lender has ended: the loan is over, too.
     pub fn give_back(&self) -> Result<()> {
         let all = 0..self.reservation.memory().len();
         let unmapped = self.reservation.unmap(all);
@@ -317,7 +316,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A loan of so many bytes, as the lender says, and the lender's end of it.
+    /// Makes a loan whose lender says that it has `bytes` bytes. Returns both ends of the loan, and the lent memory.
     fn lent(bytes: u64) -> (Device, Borrowed, Socket, Exported) {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("lender");

@@ -5,8 +5,8 @@
 //! Every wait has an end: an operation that takes longer than the caller's patience is [`Error::TimedOut`]. The memory
 //! of a copy that a device does not finish by then is never freed, so that it is not allocated again.
 //!
-//! **Absent on purpose.** The crate has no threads beyond a call. It does not decide where bytes go: a
-//! [`Strategy`](tierflow_placement::Strategy) does.
+//! **Absent on purpose.** The crate has no threads beyond a call. A [`Strategy`](tierflow_placement::Strategy) decides where bytes go; the
+//! crate does not.
 
 #![forbid(unsafe_code)]
 
@@ -27,5 +27,5 @@ pub use group::GroupOverflow;
 pub use lease::{Borrowed, Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
 pub use overflow::{ConcurrentCopy, Overflow, Remainder, Timings, TransferTarget};
-/// Topologies, problems and schedules, for those who place an overflow.
+/// Topologies, problems and schedules, for callers that place an overflow.
 pub use tierflow_placement as placement;

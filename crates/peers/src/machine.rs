@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 
 /// The format of the file.
 const FORMAT: u32 = 1;
-/// Bandwidths that differ by a smaller share count as equal: two measurements of one link differ by as much.
+/// The share by which bandwidths may differ and count as equal: two measurements of one link differ by as much.
 const ALIKE: f64 = 0.08;
 
-/// GPUs and the bandwidths between them and to their host, in bytes per second. [`calibrate`](crate::calibrate) returns
-/// a machine, a TOML file keeps it, and a [`Topology`] is made from it.
+/// GPUs and the bandwidths between them and to their host, in bytes per second. [`calibrate`](crate::calibrate) measures
+/// a machine, [`save`](Self::save) writes it to a TOML file, and [`topology`](Self::topology) makes a [`Topology`] of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -38,7 +38,7 @@ pub struct Gpu {
     /// Address on the PCI bus; `None` on the host back end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_id: Option<String>,
-    /// The NUMA node next to the GPU, if the machine says.
+    /// The NUMA node next to the GPU, if the machine names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
     /// Bandwidth to the host, while no other GPU sends.
@@ -96,30 +96,30 @@ impl Machine {
         }
     }
 
-    /// The GPUs.
+    /// Returns the GPUs.
     pub fn gpus(&self) -> &[Gpu] {
         &self.gpus
     }
 
-    /// The links between the GPUs.
+    /// Returns the links between the GPUs.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The links to the host. Each GPU has one of them.
+    /// Returns the links to the host. Each GPU is on one of them.
     pub fn host_links(&self) -> &[HostLink] {
         &self.host_links
     }
 
-    /// Bandwidth of all GPUs together to the host.
+    /// Returns the bandwidth of all GPUs together to the host.
     pub fn to_host(&self) -> f64 {
         self.to_host
     }
 
-    /// Writes the file.
+    /// Writes the machine to a file.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::File`] if the file cannot be written; [`Error::Format`] if the machine cannot be written as TOML.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = toml::to_string(self).map_err(|error| Error::Format {
             path: path.to_owned(),
@@ -136,8 +136,8 @@ impl Machine {
     /// Reads a file that [`save`](Self::save) or a person wrote.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Format`] if the file has another format; [`Error::Description`] if it names a GPU that
-    /// it does not describe.
+    /// [`Error::File`] if the file cannot be read; [`Error::Format`] if it has another format; [`Error::NoDevices`] if it describes no GPU;
+    /// [`Error::Description`] if it names a GPU that it does not describe, or a GPU is not on exactly one host link.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|why| Error::File {
             doing: "read",
@@ -164,7 +164,7 @@ impl Machine {
     /// Checks that these devices are the machine's GPUs, in its order.
     ///
     /// # Errors
-    /// [`Error::OtherMachine`] names the first that differs.
+    /// [`Error::OtherMachine`] names the first GPU that differs.
     pub fn fits(&self, devices: &[Device]) -> Result<()> {
         for at in 0..self.gpus.len().max(devices.len()) {
             let expected = self.gpus.get(at).map(|gpu| named(&gpu.name, &gpu.bus_id));
@@ -183,9 +183,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the topology for scheduling. GPUs with equal links, that send no more to all than to one, are put on a
-    /// switch. Otherwise each link is one of the topology, and the bandwidth that a GPU sends or receives at once
-    /// limits its links together.
+    /// Returns the topology for scheduling. If all links are equal, and no GPU sends more to all peers than to one, the GPUs
+    /// are on a switch. Otherwise each link is a link of the topology. In both cases, the measured bandwidth to and from all
+    /// limits the links of a GPU together.
     ///
     /// # Errors
     /// [`Error::Description`] and [`Error::Topology`] name the node that is wrong.
@@ -247,8 +247,8 @@ impl Machine {
         ports.collect()
     }
 
-    /// Limits the bandwidth that a GPU sends and receives at once to what was measured, if its links together have more. A difference of
-    /// 2% counts, too: the predicted time is off by as much without it.
+    /// Limits the bandwidth with which a GPU sends and receives at once to the measured bandwidth, if its links together have more. A
+    /// difference of 2% counts, too: without the limit, the predicted time would be off by as much.
     fn limit(&self, topology: &mut Topology, at: usize, gpu: &Gpu) -> Result<()> {
         let of = |ours: fn(&Link) -> usize| {
             let links = self.links.iter().filter(move |link| ours(link) == at);
@@ -278,7 +278,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Checks that every GPU that the machine names is described, and is on one host link.
+    /// Checks that every GPU in the links is described, and that every GPU is on one host link.
     fn check(&self) -> Result<()> {
         let wrong = |node: String, why: &str| Error::Description {
             node,

@@ -1,4 +1,4 @@
-//! Copies remainders of checkpoints to peers and the host by a schedule, and back.
+//! Copies the remainders of checkpoints to peers and the host as a schedule says, and back.
 
 use std::time::Duration;
 
@@ -69,9 +69,9 @@ pub struct ConcurrentCopy<'a> {
 /// Durations of a group's transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// From the common start to the end of the last transfer: the time that blocks the group.
+    /// Time from the common start to the end of the last transfer: it blocks the group.
     pub all: Duration,
-    /// From the common start to the end of each transfer, in the schedule's order, and then of each concurrent copy.
+    /// Times from the common start to the end of each transfer, in the schedule's order, and then of each concurrent copy.
     pub each: Vec<Duration>,
 }
 
@@ -112,7 +112,7 @@ impl Overflow {
     ///
     /// # Errors
     /// The errors of `target`; [`Error::Mismatch`] if a target is too small, or the schedule has more GPUs;
-    /// [`Error::Device`].
+    /// [`Error::Device`] if a stream cannot be made.
     pub fn with_targets(
         gpus: &[Device],
         schedule: &Schedule,
@@ -141,13 +141,13 @@ impl Overflow {
     /// Copies every remainder to its target, and waits for the last byte. `remainders` has one for each GPU that sends.
     ///
     /// # Errors
-    /// [`Error::Device`], [`Error::TimedOut`], after which the targets' content is unspecified and the remainders are
-    /// unchanged. [`Error::Mismatch`] if a remainder is missing or too short.
+    /// [`Error::Device`] if a copy fails, [`Error::TimedOut`] if it takes longer than `patience`: the targets' content is then unspecified,
+    /// and the remainders are unchanged. [`Error::Mismatch`] if a remainder is missing or too short.
     pub fn store(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Timings> {
         self.store_beside(remainders, Vec::new(), patience)
     }
 
-    /// Copies every remainder to its target, makes these copies meanwhile, and waits for the last byte of all.
+    /// Copies every remainder to its target, makes the copies of `beside` at the same time, and waits for the last byte of all.
     ///
     /// # Errors
     /// As for [`store`](Self::store).
@@ -164,7 +164,7 @@ impl Overflow {
     /// Copies the targets' bytes back to the remainders, and waits for the last byte.
     ///
     /// # Errors
-    /// As for [`store`](Self::store), but the remainders' content is unspecified.
+    /// As for [`store`](Self::store), but then the remainders' content is unspecified, and the targets are unchanged.
     pub fn load(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Timings> {
         let doing = "the way back from peers";
         self.copy(doing, remainders, Vec::new(), patience, true)
@@ -236,11 +236,11 @@ pub(crate) fn host_memory(
     device: &Device,
     bytes: usize,
 ) -> tierflow_device::Result<HostReservation> {
-    /// The kernel limits touching, not memory: a few threads are faster than one.
+    /// Number of threads that touch memory. A few are faster than one, as the kernel limits touching, not the memory.
     const TOUCHERS: usize = 4;
     let reservation = device.reserve_host(bytes)?;
     if let Some(node) = device.numa_node() {
-        // If the system refuses, memory of another node serves.
+        // If the system refuses, memory of another node is used.
         let _ = reservation.prefer_node(node);
     }
     let len = reservation.memory().len();
@@ -262,7 +262,7 @@ pub(crate) fn host_memory(
                 Err(panic) => std::panic::resume_unwind(panic),
             })
     })?;
-    // Unpinned memory is slower, and a calibration measures that.
+    // Memory that cannot be pinned is used unpinned. Copies are slower then, and a calibration measures that.
     let _ = reservation.pin(0..len)?;
     Ok(reservation)
 }

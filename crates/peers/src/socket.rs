@@ -1,4 +1,4 @@
-//! Messages and descriptors between processes of one machine. Every wait has an end.
+//! Sends messages and descriptors between processes of one machine. Every wait has an end.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// Bytes of a message: its kind, and a number.
 const LENGTH: usize = 16;
 
-/// A patience without an end, within the range of every clock.
+/// The longest patience, which every clock can measure.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
 /// Returns the end of a patience that begins now.
@@ -27,10 +27,10 @@ pub(crate) fn deadline(patience: Duration) -> Instant {
     Instant::now() + patience.min(LONGEST)
 }
 
-/// Time between two looks for a process that connects.
+/// Time between two tries of a call that would block.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Time within which other processes begin to listen in the same directory.
+/// The longest wait for other processes that begin to listen in the same directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An end of a connection.
@@ -55,14 +55,13 @@ pub(crate) struct Message {
 }
 
 impl Listener {
-    /// Listens under a path. A socket there that a killed process left gives way; one on which another process listens does not, nor
-    /// does a file.
+    /// Listens at a path. Replaces a socket that a killed process left there. Fails if another process listens there, or if a file is there.
     pub(crate) fn bind(path: &Path) -> Result<Self> {
         let doing = "listening on a socket";
         let failed = |errno| system(doing, errno);
         let (fd, address) = (new(doing)?, address(path)?);
-        // Until others can connect: a socket on which nobody listens yet looks as one that was left. Where a directory cannot be locked,
-        // processes that begin with the same path at the same instant may get in each other's way.
+        // The lock is held until others can connect, as a socket on which nobody listens yet looks like one that was left. If the directory
+        // cannot be locked, two processes that begin to listen at the same path at the same time may disturb each other.
         let _alone = locked(path).ok();
         let bind = || rustix::net::bind(&fd, &address);
         match bind() {
@@ -77,7 +76,7 @@ impl Listener {
         Ok(Self { fd, path })
     }
 
-    /// Waits for the next process that connects. Refuses another user's.
+    /// Waits for the next process that connects. Refuses a process of another user.
     pub(crate) fn accept(&self, patience: Duration) -> Result<Socket> {
         let doing = "waiting for a process that borrows";
         let deadline = deadline(patience);
@@ -117,7 +116,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Connects. Waits for a listener that does not exist yet.
+    /// Connects to a listener. Waits if it does not exist yet.
     pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
         let doing = "connecting to a process that lends";
         let deadline = deadline(patience);
@@ -158,8 +157,8 @@ impl Socket {
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        // A message is far smaller than a socket's buffer, so this never waits. A process that does not read is given
-        // up at once.
+        // A message is far smaller than a socket's buffer, so the call need not wait. If the buffer is full, the other process does not read, and
+        // the call fails at once.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
             Ok(_) => Ok(()),
@@ -219,14 +218,14 @@ impl Socket {
     }
 }
 
-/// Makes a socket that keeps messages apart and does not block.
+/// Makes a socket for whole messages (`SEQPACKET`) that does not block.
 fn new(doing: &'static str) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     rustix::net::socket_with(family, kind, flags, None).map_err(|errno| system(doing, errno))
 }
 
-/// Keeps other processes from listening in the directory of a path, as long as what is returned is held.
+/// Locks the directory of a path, so that no other process begins to listen there until the result is dropped.
 fn locked(path: &Path) -> rustix::io::Result<OwnedFd> {
     let parent = path
         .parent()

@@ -1,4 +1,4 @@
-//! Copies that start together, each on its own stream, timed, with a deadline.
+//! Runs copies that start together, each on its own stream, and measures their time. A deadline limits them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -9,7 +9,7 @@ use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
 use crate::error::{DeviceContext, Error, Result};
 use crate::socket::deadline;
 
-/// A copy, and the stream that makes it.
+/// A copy, and the stream that it runs on.
 #[derive(Debug)]
 pub(crate) struct TimedCopy<'a> {
     pub(crate) stream: &'a Stream,
@@ -44,7 +44,7 @@ pub(crate) fn run(
         std::thread::sleep(Duration::from_micros(200));
         start = Instant::now();
         go.store(true, Ordering::Release);
-        // The scope waits for those that were started.
+        // If a thread could not be started, the scope still waits for the threads that were.
         let threads = threads.map_err(|why| Error::System {
             doing: "starting a thread",
             why,
@@ -75,7 +75,7 @@ impl TimedCopy<'_> {
     }
 }
 
-/// Leaks a transfer that timed out. Its bytes stay lent for good, as the device may still use them.
+/// Leaks a transfer that timed out, so that its bytes stay lent for good: the device may still use them.
 fn leak(doing: &str, transfer: Transfer, patience: Duration) -> Error {
     std::mem::forget(transfer);
     Error::TimedOut {

@@ -1,11 +1,11 @@
-//! Storage that is opened when it is first needed.
+//! A slot for storage that is opened when it is first needed.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tierflow_store::Result;
 
-/// Something that is opened when it is first needed. Storage may hang, so nothing but another opening and [`wait`](Self::wait) waits while it is
-/// opened, and nothing while it is used.
+/// An object that is opened when it is first needed. Storage may hang: while one thread opens the object, only [`wait`](Self::wait) and another
+/// opening wait. No call waits while the object is used.
 #[derive(Debug)]
 pub(super) struct OpenSlot<T> {
     opening: Mutex<()>,
@@ -22,18 +22,18 @@ impl<T> Default for OpenSlot<T> {
 }
 
 impl<T> OpenSlot<T> {
-    /// Returns what is open.
+    /// Returns the object, if it is open.
     pub(super) fn get(&self) -> Option<Arc<T>> {
         self.open.lock().clone()
     }
 
-    /// Returns what is open, after the end of an opening that is under way.
+    /// Waits for the end of an opening that is under way, and returns the object, if it is open.
     pub(super) fn wait(&self) -> Option<Arc<T>> {
         let _ended = self.opening.lock();
         self.get()
     }
 
-    /// Returns what is open, and opens it where nothing is.
+    /// Returns the object, and opens it first if it is not open.
     pub(super) fn get_or_open(&self, open: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         if let Some(open) = self.get() {
             return Ok(open);

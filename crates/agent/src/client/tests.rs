@@ -1,4 +1,4 @@
-//! Tests of external storage by way of an agent.
+//! Tests of external storage through an agent.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ fn a_version_whose_saving_hangs_holds_up_no_other_call() {
     let connection = AgentConnection::new(home.path(), path("near"), path("far"));
     let faults = Arc::<Faults>::default();
     let vault = faults.during(|| connection.open()).unwrap();
-    // The vault writes there itself from then on.
+    // There is no agent, so the vault writes to external storage itself from then on.
     vault.remove(&BTreeSet::from([1])).unwrap();
     faults.sync_hangs.store(true, Ordering::Relaxed);
     let bytes = vec![7; 2 << 20];
@@ -55,7 +55,7 @@ fn external_storage_that_is_slow_to_open_holds_up_no_other_call() {
         let is_free = saving.is_finished();
         faults.sync_hangs.store(false, Ordering::Relaxed);
         let _depends_on_the_order = saving.join().unwrap();
-        // Both have the storage that one of them opened.
+        // Both removals use the storage that one of them opened.
         for removing in removing {
             removing.join().unwrap().unwrap();
         }
@@ -64,7 +64,7 @@ fn external_storage_that_is_slow_to_open_holds_up_no_other_call() {
     assert!(is_free);
 }
 
-/// Bytes that come one by one do not begin the client's time anew.
+/// Bytes that come one by one do not restart the client's time limit.
 #[test]
 fn an_answer_that_does_not_come_as_a_whole_breaks_the_connection() {
     let (stream, mut agent) = UnixStream::pair().unwrap();
@@ -73,7 +73,7 @@ fn an_answer_that_does_not_come_as_a_whole_breaks_the_connection() {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // The head of a frame of 256 bytes, and those.
+            // The length of a frame, and the 256 bytes of the frame.
             let head = [0, 1, 0, 0];
             for byte in head.into_iter().chain([b' '; 256]) {
                 if std::io::Write::write_all(&mut agent, &[byte]).is_err() {

@@ -1,11 +1,11 @@
-//! The time that one message may take, however its bytes come.
+//! A time limit for one whole message.
 
 use std::io::{ErrorKind, Read, Result, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection for one message, in either direction. Its time counts from the beginning: neither a signal nor a part of the message
-/// begins it anew.
+/// A connection for one message, in either direction. The time limit counts from the beginning: neither a signal nor a part of the message
+/// restarts it.
 #[derive(Debug)]
 pub(super) struct Word<'c> {
     stream: &'c UnixStream,

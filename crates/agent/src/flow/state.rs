@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Back-off after failures: a pause, then one twice as long, up to the longest.
+/// Pauses after failures: each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 #[derive(Debug)]
 pub(super) struct BackOff {
     /// The length of the next pause.
@@ -26,7 +26,7 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// Begins a pause. Returns its end.
+    /// Begins a pause, and returns its end.
     fn begin(&mut self) -> Instant {
         let until = Instant::now() + self.pause;
         self.until = Some(until);
@@ -41,42 +41,42 @@ impl BackOff {
 
 const HANGS: &str = "external storage hangs: it takes longer than it may";
 
-/// How the last try for a version ended.
+/// The result of the last try to bring a version.
 pub(crate) type Outcome = Result<(), Failure>;
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) clients: usize,
-    /// Versions to be brought.
+    /// Versions that wait to be brought.
     pub(crate) waiting: BTreeSet<u64>,
     /// Versions being copied, each with its deadline.
     pub(crate) running: BTreeMap<u64, Instant>,
-    /// Versions being removed from external storage. No copy of one begins meanwhile: the removal would take the new piece.
+    /// Versions being removed from external storage. No copy of them begins meanwhile, as the removal would remove the new piece.
     pub(super) removing: BTreeSet<u64>,
-    /// Of these, those past their deadline.
+    /// Versions in `running` whose copies are past their deadline.
     pub(crate) hanging: BTreeSet<u64>,
-    /// Versions that were removed while they were copied: whatever the copies publish is to be removed.
+    /// Versions that were removed while they were copied. Pieces that these copies publish are removed afterwards.
     pub(super) overtaken: BTreeSet<u64>,
-    /// The deadline of the scan for new pieces, while a thread has that task.
+    /// The deadline of the scan for new pieces, while a thread scans.
     pub(crate) scanning: Option<Instant>,
     pub(crate) scan_at: Instant,
-    /// The node was scanned after the last client had left the route.
+    /// True if the node was scanned after the last client had left the route.
     pub(crate) scanned_without_clients: bool,
-    /// Versions brought since the scan began: its listing may still name them.
+    /// Versions brought since the scan began. The scan's listing may still have them as new.
     pub(super) just_brought: BTreeSet<u64>,
-    /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up, or a client had them removed.
+    /// Pieces on the node that are not brought: external storage has a newer piece, or gave the version up, or a client removed it.
     pub(super) settled: BTreeSet<PieceKey>,
-    /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
+    /// Versions whose pieces on the node cannot be read, with the errors. A scan tries them again after a pause of `rereading`.
     pub(crate) unreadable: BTreeMap<u64, String>,
     pub(super) rereading: BackOff,
-    /// By version: how many clients wait for its outcome.
+    /// Number of clients that wait for the outcome of a version, by version.
     watchers: BTreeMap<u64, usize>,
     outcomes: BTreeMap<u64, Outcome>,
     /// The pauses of the whole route.
     pub(super) back_off: BackOff,
-    /// Why the last try failed.
+    /// The error of the last try, if it failed.
     failure: Option<String>,
-    /// Nothing could be brought when the agent was told to end: what is left is the next agent's.
+    /// True if no piece could be brought when the agent was told to end. The next agent brings the rest.
     gave_up: bool,
     pub(crate) brought: u64,
 }
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// A piece was brought.
+    /// Notes that a piece was brought.
     pub(super) fn brought(&mut self, version: u64) {
         self.brought += 1;
         self.just_brought.insert(version);
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// A piece could not be read. Those that fail in one pause do not lengthen it.
+    /// Notes that a piece could not be read. Pieces that fail during a pause do not lengthen it.
     pub(super) fn unreadable(&mut self, version: u64, error: &tierflow_store::Error) {
         let why = format!("version {version}: {error}");
         self.unreadable.insert(version, why);
@@ -126,29 +126,29 @@ impl State {
         }
     }
 
-    /// Pauses the route, twice as long as the time before.
+    /// Pauses the route, twice as long as for the failure before.
     pub(super) fn pause(&mut self, failure: String) {
         self.failure = Some(failure);
         self.scan_at = self.back_off.begin();
     }
 
-    /// Ends the pause of the route, and has the node scanned.
+    /// Ends the pause of the route, and lets the next free thread scan the node.
     pub(crate) fn end_pause(&mut self) {
         let now = Instant::now();
         (self.back_off.until, self.scan_at) = (None, now);
     }
 
-    /// A client waits for a version, which is brought even if it could not be read before.
+    /// Notes that a client waits for a version. The version is brought even if it was settled or unreadable before.
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
         self.gave_up = false;
         self.settled.retain(|piece| piece.version != version);
-        // The copy of a piece that is removed meanwhile is no copy of this one.
+        // A running copy whose piece was removed meanwhile is not a copy of the piece that the client waits for.
         if !self.running.contains_key(&version) || self.overtaken.contains(&version) {
             self.waiting.insert(version);
         }
-        // Others were told when it began to hang.
+        // The other clients were told when the copy began to hang.
         if self.hanging.contains(&version) {
             self.tell(version, Err(HANGS.to_owned().into()));
         }
@@ -159,8 +159,8 @@ impl State {
         self.waiting.contains(&version) || self.running.contains_key(&version)
     }
 
-    /// The removal of versions begins, and those that wait are not brought, nor is what is copied of others. Clients that wait for them are
-    /// told so.
+    /// Begins the removal of versions. Versions that wait are not brought, and running copies count as overtaken. Clients that wait for them
+    /// get an error.
     pub(super) fn remove(&mut self, versions: &BTreeSet<u64>) {
         for &version in versions {
             self.unreadable.remove(&version);
@@ -176,12 +176,12 @@ impl State {
         self.removing.clone_from(versions);
     }
 
-    /// Returns true if a client waits for what is copied of a version.
+    /// Returns true if a client waits for the running copy of a version.
     pub(super) fn is_asked_for(&self, version: u64) -> bool {
         self.watchers.contains_key(&version) && !self.overtaken.contains(&version)
     }
 
-    /// The outcome of a version, once it is known, for one of the clients that wait for it.
+    /// Returns the outcome of a version, once it is known, to one of the clients that wait for it. The client does not wait any more.
     pub(crate) fn outcome(&mut self, version: u64) -> Option<Outcome> {
         let outcome = self.outcomes.get(&version).cloned()?;
         self.unwatch(version);
@@ -210,7 +210,7 @@ impl State {
         self.scanning.is_none() && self.scan_at <= now
     }
 
-    /// The next version to bring, unless the route pauses.
+    /// Moves the next version to bring to `running`, and returns it. While the route pauses, only versions that clients ask for are brought.
     pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
         let is_paused = !self.back_off.is_over(now);
         // A version that a client asks for is tried once, even during a pause.
@@ -228,7 +228,8 @@ impl State {
         Some(version)
     }
 
-    /// Tells the clients that wait for a version past its deadline that storage hangs. Returns how many threads wait for such storage.
+    /// Tells the clients that wait for a version past its deadline that storage hangs. Returns the number of threads that wait for such
+    /// storage.
     pub(crate) fn name_hanging(&mut self, now: Instant) -> usize {
         let late = self.running.iter().filter(|(_, deadline)| **deadline < now);
         let late: Vec<u64> = late.map(|(version, _)| *version).collect();
@@ -244,7 +245,7 @@ impl State {
         self.scanning.is_some_and(|deadline| deadline < now)
     }
 
-    /// Why nothing is brought at the moment, or not all.
+    /// Returns the reason for which some or all versions cannot be brought at the moment.
     pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
         let hangs = !self.hanging.is_empty() || self.scans_late(now);
         let unreadable = || self.unreadable.values().next();
@@ -255,7 +256,7 @@ impl State {
     }
 
     /// Returns true if nothing can be brought now: storage hangs, or the last try failed and the route pauses. A piece that cannot be read
-    /// holds up no other.
+    /// does not hold up others.
     pub(crate) fn is_stuck(&self, now: Instant) -> bool {
         let hangs = !self.hanging.is_empty() || self.scans_late(now);
         !self.goes_on() && (hangs || !self.back_off.is_over(now))
@@ -266,8 +267,8 @@ impl State {
     }
 
     /// Returns true if an agent that was told to end does not wait for the route: nothing is left, a scan is late, or nothing could be brought
-    /// once. A scan that begins after such a failure is not waited for, however long it takes. One that was late may still find something to
-    /// bring.
+    /// once. After such a failure, the agent does not wait for another scan, however long it takes. A late scan may still find pieces to bring;
+    /// the agent then waits for these.
     pub(crate) fn may_end(&mut self, now: Instant) -> bool {
         let fails = !self.hanging.is_empty() || !self.back_off.is_over(now);
         self.gave_up |= fails && !self.goes_on();
@@ -275,14 +276,14 @@ impl State {
         is_idle || (self.gave_up && !self.goes_on()) || self.is_stuck(now)
     }
 
-    /// A scan found the node as it should be.
+    /// Notes that a scan succeeded. Forgets the last failure if nothing is left to bring.
     pub(super) fn scanned(&mut self) {
         if self.waiting.is_empty() && self.running.is_empty() {
             self.failure = None;
         }
     }
 
-    /// Nothing is being copied, scanned or waiting.
+    /// Returns true if nothing is being copied or scanned, and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
         let is_copied = !self.running.is_empty() || !self.overtaken.is_empty();
         self.waiting.is_empty() && !is_copied && self.scanning.is_none()
@@ -309,7 +310,7 @@ mod tests {
             state.outcome(7).is_none(),
             "no client waits for it any more"
         );
-        // A client that asks for it again does not wait for the copy that hangs.
+        // A client that asks for the version again gets the error at once, and does not wait for the copy that hangs.
         state.watch(7);
         assert!(matches!(state.outcome(7), Some(Err(_))));
     }

@@ -1,4 +1,4 @@
-//! Tests of one route, and what tests of several need.
+//! Tests of one route, and helpers for tests of several routes.
 
 use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use super::*;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierflow_store::{Faults, Region, Repository, Snapshot};
 
-/// Waits for something that must come about.
+/// Waits until `done` returns true. Panics after two minutes.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -28,7 +28,7 @@ fn between(local: &Path, external: &Path) -> Arc<Flow> {
     Arc::new(Flow::new(route))
 }
 
-/// A route between two directories that are not there.
+/// Makes a route between two directories that do not exist.
 fn flow() -> (tempfile::TempDir, Arc<Flow>) {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join("nowhere").join(name);
@@ -36,7 +36,7 @@ fn flow() -> (tempfile::TempDir, Arc<Flow>) {
     (home, flow)
 }
 
-/// Removals that hang as long as this lives: a test that fails in the meantime ends.
+/// Makes removals hang until the value is dropped, so that a test that fails meanwhile ends.
 pub(crate) struct Hanging(Arc<Faults>);
 
 impl Hanging {
@@ -52,7 +52,7 @@ impl Drop for Hanging {
     }
 }
 
-/// A route between two directories, whose start has version 1.
+/// Makes a route between two directories. The node has version 1.
 pub(crate) fn with_version() -> (tempfile::TempDir, Arc<Flow>) {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
@@ -67,7 +67,7 @@ pub(crate) fn fail(flow: &Flow, faults: &Arc<Faults>) {
     ends.unwrap();
 }
 
-/// Saves version 1 on the node, in the place of the one that is there.
+/// Saves version 1 on the node, and replaces an earlier version 1.
 fn save(flow: &Flow, byte: u8) {
     save_bytes(flow, &[byte; 1000]);
 }
@@ -84,7 +84,7 @@ fn next(flow: &Flow) -> Option<u64> {
     state.next(Instant::now(), Duration::from_secs(60))
 }
 
-/// Scans the node, and brings what is found: version 1.
+/// Scans the node, and brings version 1, which is found there.
 pub(crate) fn bring(flow: &Flow) {
     flow.scan();
     assert_eq!(next(flow), Some(1));
@@ -106,14 +106,14 @@ fn byte_of(flow: &Flow) -> u8 {
     piece.read("state").unwrap()[0]
 }
 
-/// The same route for the agent that comes next.
+/// Makes the same route again, as the next agent has it.
 fn next_agent(flow: Arc<Flow>) -> Arc<Flow> {
     let route = flow.route.clone();
     drop(flow);
     Arc::new(Flow::new(route))
 }
 
-/// Does all that is to be done on the route.
+/// Scans the node, and brings all versions that are found.
 fn go_on(flow: &Flow) {
     flow.scan();
     while let Some(version) = next(flow) {
@@ -121,7 +121,7 @@ fn go_on(flow: &Flow) {
     }
 }
 
-/// The removal of a version returns while its copy hangs, and takes what the copy publishes.
+/// The removal of a version returns while its copy hangs, and removes the piece that the copy publishes later.
 #[test]
 fn a_version_removed_while_it_is_copied_does_not_come_back() {
     // Small pieces are copied by batches.
@@ -164,7 +164,7 @@ fn a_version_removed_while_it_is_copied_does_not_come_back() {
     }
 }
 
-/// The agent was killed when a copy had published what was removed meanwhile.
+/// The agent was killed after a copy had published a piece that was removed meanwhile.
 #[test]
 fn the_next_agent_removes_what_was_published_after_its_removal() {
     let (_home, flow) = with_version();
@@ -177,7 +177,7 @@ fn the_next_agent_removes_what_was_published_after_its_removal() {
     let flow = next_agent(flow);
     go_on(&flow);
     assert!(!is_brought(&flow));
-    // A client that asks for it has it brought, to stay.
+    // A version that a client asks for is brought, and stays.
     flow.state.lock().watch(1);
     go_on(&flow);
     assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
@@ -186,7 +186,7 @@ fn the_next_agent_removes_what_was_published_after_its_removal() {
     assert_eq!(byte_of(&flow), 7);
 }
 
-/// The list of the node is older than the removal.
+/// The scan listed the node before the removal.
 #[test]
 fn a_version_removed_during_a_scan_does_not_come_back() {
     let (_home, flow) = with_version();
@@ -297,7 +297,7 @@ fn who_waits_for_a_version_is_told_that_it_is_removed() {
     assert!(message.contains("was removed"), "{message}");
 }
 
-/// The copy under way is that of the removed piece.
+/// The copy that is under way copies the removed piece.
 #[test]
 fn a_version_asked_for_anew_is_brought_after_the_copy_of_the_removed_one() {
     let (_home, flow) = with_version();
@@ -343,7 +343,7 @@ fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
     assert_eq!(flow.bring(2), None);
     let mut state = flow.state.lock();
     assert!(matches!(state.outcome(2), Some(Err(_))));
-    // Twice as long, and never longer than the longest.
+    // Each pause is twice as long as the one before, up to the longest.
     assert_eq!(state.back_off.pause, 4 * SHORTEST_PAUSE);
     assert_eq!(state.next(now, Duration::from_secs(5)), None);
     assert!(
@@ -353,7 +353,7 @@ fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
     );
 }
 
-/// Puts a file in the place of each directory of the route's start, as long as `work` goes on.
+/// Replaces each directory on the node by a file while `work` runs.
 fn without_node<T>(flow: &Flow, work: impl FnOnce() -> T) -> T {
     let of_rank = std::fs::read_dir(&flow.route.local).unwrap();
     let of_rank = of_rank.map(|entry| entry.unwrap().path());
@@ -392,7 +392,7 @@ fn a_removal_that_is_repeated_takes_no_piece_that_was_saved_since() {
     remove(&flow).unwrap();
     bring(&flow);
     assert_eq!(byte_of(&flow), 8);
-    // The piece that was brought is one that a later removal takes.
+    // A later removal removes the piece that was brought.
     remove(&flow).unwrap();
     flow.scan();
     assert_eq!(next(&flow), None);

@@ -1,5 +1,5 @@
-//! The connection of a client: its requests and the replies. Nothing here blocks: bytes are read as they come, and what takes
-//! longer is done by other threads.
+//! The connection of a client: its requests and the replies. Nothing here blocks: the event loop reads bytes as they come, and other threads
+//! do the tasks that take longer.
 
 use super::Server;
 use super::removals::Removal;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a waiting client is told that the agent still works.
+/// Time between two messages to a waiting client that the agent still works.
 const WORKING_EVERY: Duration = Duration::from_millis(500);
-/// How long a client may take to greet, to send the rest of a message, or to read an answer.
+/// The longest time that a client may take to greet, to send the rest of a message, or to read an answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An outcome that a client waits for.
@@ -30,10 +30,10 @@ enum Waits {
     ForSlowTask,
 }
 
-/// Work for a client that takes long.
+/// A task for a client that may take long.
 pub(super) enum SlowTask {
     Remove(Removal),
-    /// A note of the route that the client takes.
+    /// Noting the route that the client takes.
     Note(Arc<Flow>),
 }
 
@@ -44,16 +44,17 @@ pub(super) struct Connection {
     flow: Option<Arc<Flow>>,
     is_greeted: bool,
     waits: Waits,
-    /// When its wait began, or it was last told that the agent works.
+    /// The time when the client's wait began, or when it was last told that the agent works.
     told: Instant,
-    /// Bytes received that are no whole message yet, and bytes still to be sent.
+    /// Bytes received that are no whole message yet.
     input: Vec<u8>,
+    /// Bytes that are still to be sent.
     output: Vec<u8>,
-    /// When bytes were last received from it or taken by it.
+    /// The time when the client last sent or took bytes.
     last_progress: Instant,
-    /// The client has closed its end: it sends nothing more.
+    /// True if the client has closed its end: it sends nothing more.
     is_closed: bool,
-    /// The connection is closed once the output is sent.
+    /// True if the connection is closed once the output is sent.
     is_ending: bool,
 }
 
@@ -93,10 +94,10 @@ impl Connection {
         !self.is_ending && matches!(self.waits, Waits::ForNothing)
     }
 
-    /// Reads requests, answers them, and sends the outcome that the client waits for. Returns work to be done.
+    /// Reads requests, answers them, and sends the outcome that the client waits for. Returns a task that takes longer, if there is one.
     ///
     /// # Errors
-    /// When the client is gone, or takes too long.
+    /// [`Error::Connection`] if the client is gone, or takes too long.
     pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<SlowTask>> {
         if is_readable {
             self.read()?;
@@ -127,7 +128,7 @@ impl Connection {
         Ok(task)
     }
 
-    /// The work that it waits for is done.
+    /// Sends the client the result of the task that it waits for.
     pub(super) fn done(&mut self, result: Result<()>) -> Result<()> {
         self.waits = Waits::ForNothing;
         let flow = self.flow.as_ref();
@@ -140,7 +141,7 @@ impl Connection {
 
     fn read(&mut self) -> Result<()> {
         let mut bytes = [0; 16 << 10];
-        // No more is read than one message has.
+        // The input holds little more than the longest message.
         while self.input.len() <= FRAME_LIMIT + 4 {
             match self.stream.read(&mut bytes) {
                 Ok(0) => {
@@ -159,7 +160,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next message, once it is there as a whole.
+    /// Returns the next message, once the input has all of it.
     fn message(&mut self) -> Result<Option<Request>> {
         let Some(length) = self.input.first_chunk().copied() else {
             return Ok(None);
@@ -216,7 +217,7 @@ impl Connection {
             },
             Request::Status => Ok(Reply::Status(self.status())),
             Request::Stop => {
-                // Before the agent may be gone.
+                // The client gets its reply first, as the agent may end at once.
                 self.say(&Reply::Done)?;
                 self.write()?;
                 self.server.stop();
@@ -227,12 +228,12 @@ impl Connection {
         Ok(None)
     }
 
-    /// The client waits from now on.
+    /// Notes what the client waits for from now on.
     fn wait(&mut self, waits: Waits) {
         (self.waits, self.told) = (waits, Instant::now());
     }
 
-    /// Sends the client the outcome of what it waits for, or that the agent still works.
+    /// Sends the client the outcome that it waits for, or, from time to time, [`Reply::Working`].
     fn tell(&mut self) -> Result<()> {
         let outcome = match (&self.waits, &self.flow) {
             (Waits::ForNothing, _) => return Ok(()),
@@ -261,7 +262,7 @@ impl Connection {
 
     fn refuse(&mut self, error: &Error) {
         self.is_ending = true;
-        // The connection may have broken.
+        // If the connection broke, nobody reads the reply.
         let _unheard = self.say(&failed(error));
     }
 
@@ -281,7 +282,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a route.
+    /// Puts the client on a route, after it leaves the one before.
     fn take(&mut self, route: Route) -> Result<Arc<Flow>> {
         let absolute = |path: &str| Path::new(path).is_absolute() && path.len() < 4096;
         if !absolute(&route.local) || !absolute(&route.external) || route.rank >= route.ranks {
@@ -319,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// Takes the client off its route. The node is scanned at once for what it left there.
+    /// Takes the client off its route. The node is then scanned at once for pieces that the client left there.
     fn leave(&mut self) {
         let Some(flow) = self.flow.take() else {
             return;
@@ -350,7 +351,7 @@ mod tests {
     use crate::home::Home;
     use crate::server::Settings;
 
-    /// Nobody carries the work out before the client has heard of it.
+    /// No thread does the task before the client was told that the agent works.
     #[test]
     fn who_waits_for_a_note_or_a_removal_hears_that_the_agent_works() {
         let home = tempfile::tempdir().unwrap();
@@ -374,7 +375,7 @@ mod tests {
             send(&mut client, request).unwrap();
         }
         let mut replies = || receive::<Reply>(&mut client).unwrap().unwrap();
-        // The disk that has the agent's notes hangs.
+        // The lock stands for a disk with the agent's notes that hangs.
         let hanging = server.noting.lock();
         let task = connection.go_on(true).unwrap();
         assert!(matches!(task, Some(SlowTask::Note(_))));

@@ -10,8 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The most clients at a time: a process has 1 024 descriptors, as a rule. Beyond that, clients that did not greet are
-/// closed, the oldest first, and without such new ones wait until one leaves.
+/// The most clients at a time, as a process usually has 1 024 descriptors. For more clients, the loop closes those that did not greet, the
+/// oldest first. If all have greeted, new clients wait until one leaves.
 const MAX_CLIENTS: usize = 512;
 
 /// Wakes the event loop.
@@ -19,7 +19,7 @@ const MAX_CLIENTS: usize = 512;
 pub(super) struct Waker(UnixStream);
 
 impl Waker {
-    /// The waker, and the stream that is readable once it was used.
+    /// Makes a waker, and a stream that is readable after each use of the waker.
     pub(super) fn new() -> Result<(Self, UnixStream)> {
         let (waker, wakes) = UnixStream::pair().map_err(Error::Connection)?;
         let nonblocking = waker.set_nonblocking(true).and(wakes.set_nonblocking(true));
@@ -28,7 +28,7 @@ impl Waker {
     }
 
     pub(super) fn wake(&self) {
-        // If it cannot be written, earlier wakes are not read yet.
+        // If the byte cannot be written, the loop has not read earlier bytes yet, and wakes anyway.
         let _is_pending = (&self.0).write(&[1]);
     }
 }
@@ -81,7 +81,7 @@ impl EventLoop {
         }
     }
 
-    /// Waits for events, for [`TICK`] at most. Returns the clients that can be read.
+    /// Waits for events, for [`TICK`] at most. Returns the clients that have sent something or are gone.
     fn wait(&self, listener: &UnixListener, wakes: &UnixStream) -> Vec<u64> {
         let mut files = vec![PollFd::new(wakes, PollFlags::IN)];
         if self.clients.len() < MAX_CLIENTS || self.ungreeted().is_some() {
@@ -108,14 +108,15 @@ impl EventLoop {
         readable.map(|(client, _)| *client).collect()
     }
 
-    /// The oldest client that did not greet.
+    /// Returns the oldest client that did not greet.
     fn ungreeted(&self) -> Option<u64> {
         let mut clients = self.clients.iter();
         let ungreeted = clients.find(|(_, connection)| !connection.is_greeted());
         ungreeted.map(|(client, _)| *client)
     }
 
-    /// Accepts waiting clients, [`MAX_CLIENTS`] at a time: one that did not greet makes way. Returns whether there is a new one.
+    /// Accepts waiting clients, up to [`MAX_CLIENTS`]. Beyond that, closes a client that did not greet for each new one. Returns true if there
+    /// is a new client.
     fn accept(&mut self, listener: &UnixListener) -> bool {
         let mut is_new = false;
         while self.clients.len() < MAX_CLIENTS || self.ungreeted().is_some() {

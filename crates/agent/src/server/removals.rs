@@ -1,8 +1,8 @@
-//! The removals that clients ask for. They have threads of their own, as each may take as long as external storage takes.
+//! The removals that clients ask for. Separate threads do them, as each may take as long as external storage takes.
 //!
 //! The removals of a route are done one after the other, by one thread at a time. So storage that hangs holds up the removals of the
-//! routes that lead there, and no others, as long as fewer than [`MOST`] routes hang. A thread goes from removal to removal, and ends
-//! when none is left that may begin.
+//! routes that lead there, and no others, as long as fewer than [`MOST`] routes hang. A thread does one removal after the other, and ends
+//! when there is none that may begin.
 
 use super::{Server, spawn};
 use crate::Result;
@@ -23,15 +23,15 @@ pub(super) struct Removal {
 /// The removals of all clients, each with its client.
 #[derive(Default)]
 pub(super) struct Removals {
-    /// The removals that are not begun, in their order.
+    /// The removals that did not begin yet, in the order of the requests.
     waiting: VecDeque<(u64, Removal)>,
-    /// The routes that a thread removes from; there are no other threads.
+    /// The routes from which a thread removes. The number of these threads is the number of routes.
     routes: BTreeSet<Route>,
     done: Vec<(u64, Result<()>)>,
 }
 
 impl Removals {
-    /// The results since the last call.
+    /// Returns the results since the last call, with the clients.
     pub(super) fn take_done(&mut self) -> Vec<(u64, Result<()>)> {
         std::mem::take(&mut self.done)
     }
@@ -51,7 +51,7 @@ impl Removals {
 }
 
 impl Server {
-    /// Has a client's removal done. The event loop is woken when its result is there.
+    /// Lets a thread do a client's removal. The thread wakes the event loop when it has the result.
     pub(super) fn remove(self: &Arc<Self>, client: u64, removal: Removal) {
         let waiting = (client, removal);
         self.removals.lock().waiting.push_back(waiting);
@@ -64,13 +64,13 @@ impl Server {
             let work = move || server.remove_all((client, removal));
             match spawn("tierflow-remove", work) {
                 Ok(()) => return,
-                // The next one may find a thread.
+                // The next removal is tried, too: starting a thread may succeed then.
                 Err(error) => self.removed(client, &route, Err(error)),
             }
         }
     }
 
-    /// The loop of a thread, which has begun a removal.
+    /// Runs the loop of a removal thread. `begun` is the first removal.
     fn remove_all(&self, mut begun: (u64, Removal)) {
         loop {
             let (client, removal) = begun;
@@ -91,7 +91,7 @@ impl Server {
         self.waker.wake();
     }
 
-    /// Has the routes noted for a client that took one, `flow`. The event loop is woken when that is done.
+    /// Lets a thread note all routes, after a client took the route of `flow`. The thread wakes the event loop when it has done so.
     pub(super) fn note_for(self: &Arc<Self>, client: u64, flow: Arc<Flow>) {
         let server = Arc::clone(self);
         let done = move |server: &Self, result| {

@@ -4,7 +4,7 @@
 
 #define VELOC_SUCCESS (0)
 #define VELOC_FAILURE (-1)
-/* Of VELOC_Restart_test: what checkpoints there are could not be found out. */
+/* VELOC_Restart_test returns this if an error hides which checkpoints there are. */
 #define VELOC_UNKNOWN (-2)
 
 /* Room for the path of a routed file. */

@@ -1,4 +1,4 @@
-//! The versions and regions at which two histories part.
+//! The versions and regions that differ between two histories.
 
 use std::ffi::c_char;
 
@@ -26,7 +26,7 @@ pub(crate) struct RawDifference {
 }
 
 impl RawDifference {
-    /// A region that the two histories do not have alike.
+    /// Returns the difference for a region that one history lacks, or has with another type or shape.
     fn unlike(version: u64, rank: u32, name: &str) -> Self {
         let mut region = [0; NAME];
         for (to, byte) in region.iter_mut().zip(name.bytes().take(NAME - 1)) {
@@ -68,7 +68,7 @@ exported! {
     }
 }
 
-/// Compares the versions that both histories have, until `most` regions that differ are found.
+/// Compares the versions that both histories have, and returns at most `most` regions that differ.
 fn compare(
     [left, right]: [&str; 2],
     region: Option<&str>,

@@ -29,7 +29,7 @@ pub(crate) struct RawNamed<'a> {
     pub(crate) region: RawRegion,
 }
 
-/// Names and where their bytes lie.
+/// Reads the names of regions, and the regions.
 pub(super) fn named<'a>(
     first: In<'_, RawNamed<'a>>,
     count: usize,
@@ -40,7 +40,7 @@ pub(super) fn named<'a>(
     Ok((names, all.iter().map(|one| one.region).collect()))
 }
 
-/// Names and the host memory to restore them to.
+/// Reads the names of regions, and the host memory to restore them to.
 fn named_memory<'a>(
     first: In<'_, RawNamed<'a>>,
     count: usize,
@@ -49,7 +49,7 @@ fn named_memory<'a>(
     Ok(names.into_iter().zip(host_memory(&raw)?).collect())
 }
 
-/// The stream to copy on, where it matters which.
+/// Returns the stream to copy on; `None` if the call names no stream and all its memory is the host's.
 pub(crate) fn order<'core>(
     core: &'core OpenEngine,
     spans: &[CallMemory],
@@ -61,7 +61,7 @@ pub(crate) fn order<'core>(
     }
 }
 
-/// Makes a call of the engine on some regions. 0 seconds are no limit, too: a call that is not filled in has them.
+/// Makes a call of the engine on some regions. 0 seconds are without a limit, too, as a `tf_call` of zeros has them.
 fn make<T: Into<Failure>>(
     core: &OpenEngine,
     mut spans: Vec<CallMemory>,

@@ -1,4 +1,4 @@
-//! Options, and engines that are opened and closed.
+//! Options, pools of host memory, and the opening and closing of engines.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ exported! {
     fn tf_host_pool_free(pool: Handle<HostPool>) { pool.take().map(drop) }
 
     fn tf_open(options: Handle<LockedOptions>, group: In<'_, RawGroup>, engine: Out<Handle<OpenEngine>>) {
-        // First of all: the caller has given the group away, whatever fails.
+        // The group comes first: the caller has given it away, so that it is released if anything below fails.
         let group = group.read().as_ref().map(Group::new).transpose()?;
         let options = options.get()?.lock().clone();
         engine.exists("engine")?;
@@ -88,7 +88,7 @@ exported! {
     }
 }
 
-/// Ends an engine once what it took in is durable, if that outlives it; what is lost is named.
+/// Ends an engine once its versions are durable, if its lowest tier outlives it. A failure names the lost versions.
 pub(crate) fn close(core: OpenEngine) -> Outcome {
     let patience = core.closing_patience();
     core.end(patience)

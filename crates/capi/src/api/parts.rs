@@ -40,13 +40,13 @@ exported! {
     }
 }
 
-/// Bytes of a checkpoint, as its rank gave them.
+/// Returns the bytes of a rank's checkpoint before compression.
 fn length(piece: &Piece) -> u64 {
     let info = piece.info();
     info.decoded.unwrap_or(info.bytes)
 }
 
-/// Fills memory with a piece, decoded if it is compressed, one slice after the other.
+/// Fills the slices of memory with a piece, one after the other. Decodes the piece if it is compressed.
 pub(crate) fn scatter(piece: &Piece, targets: &mut [&mut [u8]]) -> Outcome {
     let given: u64 = targets.iter().map(|target| target.len() as u64).sum();
     if given != length(piece) {

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{In, Out};
 use crate::handles::{Handle, Named};
 
-/// Tiers below the device, at most.
+/// Number of tiers below the device, at most: the length of `tiers` in `tf_machine`.
 const TIERS: usize = 5;
 
 /// `tf_tier` of the header.
@@ -56,7 +56,7 @@ fn time(seconds: f64) -> Outcome<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(wrong)
 }
 
-/// The number of steps of a schedule.
+/// Checks the number of steps of a schedule.
 fn count(steps: u64) -> Outcome<usize> {
     let steps = usize::try_from(steps).ok().filter(|&steps| steps > 0);
     steps.ok_or_else(|| Failure::argument("a schedule needs 1 step or more"))

@@ -26,11 +26,11 @@ pub(crate) struct RawMetrics {
     restore: RawCalls,
     produce: RawCalls,
     pub(crate) consume: RawCalls,
-    /// Of restores and consumes, by where they found the version: the fastest tier first.
+    /// Number of restores and consumes by the tier that held the version, the fastest tier first.
     pub(crate) restores_from: [u64; TIERS],
 }
 
-/// Tiers of an engine, at most.
+/// Number of tiers of an engine, at most.
 const TIERS: usize = 6;
 
 impl From<Calls> for RawCalls {

@@ -1,4 +1,4 @@
-//! Room that is lent to be written, and versions that are lent to be read.
+//! Slots: room that is lent to write a version, and versions that are lent to be read.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn consume(
     Ok(lent)
 }
 
-/// Answers with a slot and where its bytes are; a slot that cannot be answered with is given up.
+/// Writes a slot's handle and the address of its bytes to `slot` and `address`. If one of them is null, gives the slot up and fails.
 fn put(lent: Slot, slot: &Out<Handle<LockedSlot>>, address: &Out<*mut c_void>) -> Outcome {
     let at = std::ptr::with_exposed_provenance_mut(lent.address() as usize);
     address.put(at, "address")?;

@@ -14,7 +14,7 @@ impl Named for Notice {
     const NAME: &'static str = "tf_notice";
 }
 
-/// Stands for no version.
+/// The number that stands for no version.
 const NONE: Version = Version::MAX;
 
 /// `tf_suspension` of the header.

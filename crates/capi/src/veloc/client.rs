@@ -24,9 +24,9 @@ use crate::group::Group;
 use crate::handles::Handle;
 use crate::memory::RawRegion;
 
-/// Regions that are not of a checkpoint of a certain name.
+/// The key of regions that belong to no particular name, in [`State::regions`].
 pub(super) const DEFAULT: &str = "default";
-/// No name is longer, in bytes.
+/// The most bytes of a name.
 const LONGEST_NAME: usize = 200;
 
 /// Protected memory.
@@ -36,21 +36,21 @@ pub(super) struct Protected {
     pub(super) bytes: u64,
 }
 
-// SAFETY: an address, which is followed by the contract of `VELOC_Mem_protect`.
+// SAFETY: an address and a number; the address is followed only as the contract of `VELOC_Mem_protect` allows.
 unsafe impl Send for Protected {}
 
 // SAFETY: as above.
 unsafe impl Sync for Protected {}
 
 impl Protected {
-    /// Some of its bytes, for a call that has them for itself.
+    /// Returns the first `bytes` bytes as a region, for a call that alone uses them.
     pub(super) fn region(self, bytes: u64) -> RawRegion {
-        // SAFETY: by the contract of `VELOC_Mem_protect`, the memory is there, and the call that this is part of has it for itself.
+        // SAFETY: by the contract of `VELOC_Mem_protect`, the memory is valid, and nobody else uses it during the call that the region is for.
         unsafe { RawRegion::anywhere(self.address, bytes) }
     }
 }
 
-/// Which of the protected regions.
+/// The protected regions that a call takes in or brings back.
 pub(super) enum Which {
     All,
     Some(BTreeSet<i64>),
@@ -66,7 +66,7 @@ impl Which {
         }
     }
 
-    /// The regions that are named.
+    /// Returns the ids that the caller listed.
     pub(super) fn named(&self) -> impl Iterator<Item = &i64> {
         let ids = match self {
             Self::All => None,
@@ -85,12 +85,12 @@ pub(super) struct State {
     pub(super) next_serial: u64,
     pub(super) writing: Option<Writing>,
     pub(super) reading: Option<Reading>,
-    /// The name of the last checkpoint that was begun or restarted from.
+    /// The name of the checkpoint that was begun or restarted from last.
     pub(super) name: Option<String>,
     /// Versions that the program said it will restart from, in its order.
     pub(super) foretold: Foretold,
     pub(super) observers: Vec<(Observer, Context)>,
-    /// Names of which nothing is to stay in the scratch directory.
+    /// Names whose checkpoints are removed from the scratch directory when the client closes.
     pub(super) cleaned: BTreeSet<String>,
 }
 
@@ -110,7 +110,7 @@ impl State {
 #[derive(Clone, Copy)]
 pub(super) struct Context(pub(super) *mut c_void);
 
-// SAFETY: `veloc.h` says that observers are called from whichever thread ends a checkpoint.
+// SAFETY: `veloc.h` says that any thread that ends a checkpoint may call the observers.
 unsafe impl Send for Context {}
 
 pub(super) struct Client {
@@ -127,7 +127,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// `alone`: the identifier of a process that belongs to no group.
+    /// Opens the client of a configuration file. `alone` is the identifier of a process without a group. Waits for the other ranks.
     pub(super) fn open(file: &str, group: Option<Group>, alone: u32) -> Outcome<Self> {
         let home = match &group {
             Some(group) => format!("{GROUP}{}", group.ranks),
@@ -136,7 +136,7 @@ impl Client {
         let group = group.map(Arc::new);
         let all = group.as_deref();
         let read = Config::read(file, &home);
-        // A rank that comes late is waited for here, before the engine is opened.
+        // The ranks wait here for a rank that comes late, before the engine is opened.
         let patience = read.as_ref().map(|config| config.meeting_patience);
         let patience = patience.unwrap_or(Duration::MAX);
         let mut config = if_all(all, read, "read its configuration", patience)?;
@@ -152,7 +152,7 @@ impl Client {
             config.options.host_cache = usual_host_cache(ranks_here);
         }
         let door = Door {
-            // Told below, by the names of checkpoints.
+            // `tell_of_start` logs the start below, with the names of checkpoints.
             started: |_| {},
             ..Door::default()
         };
@@ -243,13 +243,13 @@ impl Client {
         self.config.is_sync || self.housekeeping.is_idle()
     }
 
-    /// Where the application writes, or reads, the file of a checkpoint.
+    /// Returns the path at which the application writes, or reads, the file of a checkpoint.
     pub(super) fn routed(&self, name: &str, version: u64) -> PathBuf {
         let file = format!("{name}-{}-{version}.dat", self.rank);
         self.config.scratch.join(file)
     }
 
-    /// Gives up what the scratch directory holds of a name. Without a persistent one, that is all there is.
+    /// Removes the checkpoints of a name from the scratch directory: at once if there is no persistent directory, else when the client closes.
     pub(super) fn clean(&self, name: &str) -> Outcome {
         self.housekeeping.wait(self.config.wait_patience)?;
         if self.config.persistent.is_some() {
@@ -266,7 +266,7 @@ impl Client {
     }
 }
 
-/// Returns what this rank did if all ranks of its group have done it: none goes on alone.
+/// Returns this rank's result if all ranks of its group succeeded, else a failure: no rank continues alone.
 fn if_all<T>(
     group: Option<&Group>,
     done: Outcome<T>,
@@ -294,7 +294,7 @@ pub(super) fn not_begun() -> Failure {
     Failure::argument("no checkpoint was begun, and no restart")
 }
 
-/// The regions of a checkpoint: those that were protected for its name, or those for none.
+/// Returns the regions of a checkpoint: the regions that were protected for its name, or, without any, the regions for no name.
 pub(super) fn of_name<'a>(
     regions: &'a HashMap<String, BTreeMap<i64, Protected>>,
     name: &str,
@@ -304,7 +304,7 @@ pub(super) fn of_name<'a>(
     own.or_else(|| regions.get(DEFAULT)).unwrap_or(&NONE)
 }
 
-/// A checkpoint's name and version, if they are ones.
+/// Checks the name and the version of a checkpoint, and returns the version.
 pub(super) fn named(name: &str, version: i32) -> Outcome<u64> {
     let is_name = !name.is_empty()
         && name.len() <= LONGEST_NAME

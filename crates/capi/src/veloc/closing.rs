@@ -16,7 +16,7 @@ use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status};
 
 impl Client {
-    /// Adds what becomes of the versions that are not durable to what a wait for them returned.
+    /// Returns the result of a wait for all versions. If some are not durable, returns a failure that names them and says what becomes of them.
     fn name_left(&self, waited: Outcome) -> Outcome {
         let Some(left) = self.keeping.left() else {
             return waited;
@@ -29,29 +29,29 @@ impl Client {
         Err(Failure::new(status, format!("{left}{why}")))
     }
 
-    /// The end of a program that did not call `VELOC_Finalize`: waits as [`close`](Self::close) does, but for the other ranks, which
-    /// may be gone. The failure names what is not durable.
+    /// Ends a program that did not call `VELOC_Finalize`: waits as [`close`](Self::close) does, but not for the other ranks, which may be
+    /// gone. The failure names the checkpoints that are not durable.
     pub(super) fn end_with_program(&self) -> Outcome {
         let patience = self.config.options.closing_patience();
         let waited = self.housekeeping.wait_while_moving(patience);
         let ended = self.name_left(waited);
         let handle = self.core.handle();
         if !handle.passes_by_group() {
-            // The engine names the same versions by numbers that the program does not know.
+            // The engine's error has the same versions, by numbers that the program does not know.
             let _told_above = handle.end(Until::patience(Duration::ZERO));
         }
         ended
     }
 
-    /// Ends the client. All checkpoints taken so far are durable before, unless nothing moves any more for `closing_patience`:
-    /// then those that are not are named.
+    /// Ends the client. Waits until all checkpoints are durable, or until nothing has moved for `closing_patience`. The failure names the
+    /// checkpoints that are not durable.
     pub(super) fn close(self) -> Outcome {
         let patience = self.config.options.closing_patience();
         let durable = self.housekeeping.wait_while_moving(patience);
         let waited = self.name_left(self.core.protect_after(durable));
         let group = self.core.group.clone();
         let is_complete = group.as_ref().map_or(Ok(()), |group| group.is_complete());
-        // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.
+        // Once all ranks have met, they keep the same versions. If a rank does not answer, the others keep some more.
         let _more_or_less = self.keeping.meet_at_end();
         drop((self.housekeeping, self.keeping));
         let drawn = write_timeline(&self.core, &self.config, self.rank);
@@ -64,9 +64,9 @@ impl Client {
             return waited.and(Err(Failure::argument(text)));
         };
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
-        // Versions that could not be read may be there nevertheless.
+        // If the engine found damage, versions that it does not hold may still be intact, so none are removed below.
         let is_sound = core.engine.damage().is_empty();
-        // Versions that a list did not show yet, or of which a piece lies on a node that is away, stay where nothing was written.
+        // A run that wrote nothing removes nothing: a list may not show some versions yet, or a piece may lie on a node that is away.
         let has_begun = core.engine.metrics().checkpoint.count > 0;
         let closed = close(core);
         drop(group);
@@ -86,7 +86,7 @@ impl Client {
         };
         let options = &self.config.options;
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
-            // Else a later start would take the removed pieces for lost ones.
+            // With their parity left behind, a later start would take the removed pieces for lost ones.
             let parity = ParityStore::of_rank(scratch, rank)?;
             let protected = parity.versions()?.into_iter();
             parity.discard(&protected.filter(|one| goes(*one)).collect())?;
@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-/// Writes the time line, if the configuration names a file for it: each rank one of its own.
+/// Writes the time line, if the configuration names a file for it. Each rank of a group writes a separate file.
 fn write_timeline(core: &OpenEngine, config: &Config, rank: u32) -> Outcome {
     let Some(path) = &config.timeline_file else {
         return Ok(());
@@ -126,7 +126,8 @@ fn writer(place: &Path, rank: u32, ranks: u32) -> Outcome<Repository> {
     Ok(tierflow_objects::History::writer(place, rank, ranks)?)
 }
 
-/// Removes this rank's pieces of versions that `VELOC_Cleanup` removed, or ranks since killed discarded.
+/// Removes this rank's pieces of the versions for which `goes` is true: versions that `VELOC_Cleanup` removed, or that ranks discarded
+/// before they were killed.
 fn remove_if(place: &dyn Vault, goes: impl Fn(u64) -> bool) -> Outcome {
     let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
     let others: BTreeSet<u64> = pieces.filter(|version| goes(*version)).collect();

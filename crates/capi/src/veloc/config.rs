@@ -1,4 +1,4 @@
-//! VELOC's configuration file, and what the environment says instead.
+//! VELOC's configuration file, and the variables of the environment that replace its values.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -30,28 +30,28 @@ pub(super) struct Config {
     pub(super) is_sync: bool,
     /// Versions of a name to keep; 0 for all.
     pub(super) max_versions: usize,
-    /// How long calls other than `VELOC_Finalize` wait for storage; for ever if there is none.
+    /// The longest wait for storage in calls other than `VELOC_Finalize`; without a limit if there is none.
     pub(super) wait_patience: Option<Duration>,
-    /// How long the ranks wait for each other in a call, once all have opened their engines; without end if there is none.
+    /// The longest wait for the other ranks in a call; `Duration::MAX` if the configuration has no `group_patience`.
     pub(super) meeting_patience: Duration,
     pub(super) hints: Hints,
-    /// Where routed files lie.
+    /// The directory of routed files.
     pub(super) scratch: PathBuf,
     pub(super) persistent: Option<PathBuf>,
-    /// Whether the host cache is as large as was chosen.
+    /// True if the configuration, or the site's options, choose the size of the host cache.
     pub(super) has_host_cache: bool,
-    /// Where to write the time line in the end.
+    /// The file to which the client writes the time line when it closes.
     pub(super) timeline_file: Option<PathBuf>,
-    /// Whether redundancy is made because of `ec_interval` alone.
+    /// True if only `ec_interval` asks for redundancy.
     is_redundancy_velocs: bool,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
-/// The redundancy that `ec_interval` asks for: a single parity, as VELOC makes. Its sets have all ranks; these are small enough to be rebuilt soon.
+/// The redundancy that `ec_interval` asks for: a single parity, as in VELOC. VELOC's sets have all ranks; sets of 8 are rebuilt sooner.
 const VELOCS: Redundancy = Redundancy::Xor { set: 8 };
 
-/// Keys of VELOC's that have no effect here, and why.
+/// Keys of VELOC that have no effect here, and why.
 const IGNORED_KEYS: &[(&str, &str)] = &[
     ("chksum", ""),
     ("meta", ""),
@@ -74,7 +74,7 @@ const IGNORED_KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keys that have an effect here, and are no options of the engine.
+/// Keys of the client that are no options of the engine.
 const CLIENT_KEYS: &[&str] = &[
     "scratch",
     "persistent",
@@ -89,8 +89,8 @@ const CLIENT_KEYS: &[&str] = &[
 ];
 
 impl Config {
-    /// Of a file, if there is one, and of variables such as `VELOC_SCRATCH`, which count more. `home` is a directory within
-    /// those of the configuration.
+    /// Reads the configuration from a file, if `file` is not empty, and from variables such as `VELOC_SCRATCH`, which replace its values.
+    /// `home` is the directory of this group or process within the configured directories.
     pub(super) fn read(file: &str, home: &str) -> Outcome<Self> {
         let mut given = match file {
             "" => BTreeMap::new(),
@@ -111,7 +111,7 @@ impl Config {
         let mut options = Options::of_site(|key| why_chosen_here(key).is_none())?;
         for (key, why) in IGNORED_KEYS {
             let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
-            // -1 is VELOC's word for what is not to be done.
+            // -1 turns a feature off in VELOC.
             let is_none = |value: &String| ["false", "0", "-1"].contains(&value.as_str());
             let matters = value.is_some_and(|value| !is_none(&value));
             if matters && !why.is_empty() {
@@ -149,7 +149,7 @@ impl Config {
             let text = "`ec_interval` is as if it were 0: redundancy is made of every version";
             warnings.push(text.to_owned());
         }
-        // The same for directories and URLs.
+        // Works for directories and URLs.
         let within = |place: &Path| place.join("tierflow").join(home);
         let directory = persistent.as_ref().filter(|place| !Place::is_url(place));
         for directory in [Some(&scratch), directory].into_iter().flatten() {
@@ -172,7 +172,7 @@ impl Config {
         let uses_device =
             names_device("device_cache") || names_device("device") || site_names_device;
         if !uses_device {
-            // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
+            // Opening a GPU takes time and memory of the GPU, and a program that runs on the processor does not need it.
             options.set("device", "host").transpose()?;
         }
         let bounds_meetings = given.contains_key("group_patience");
@@ -211,13 +211,13 @@ impl Config {
         })
     }
 
-    /// Where the versions of all ranks lie.
+    /// Returns the place where the versions of all ranks lie.
     pub(super) fn place(&self) -> Option<&Path> {
         let external = self.options.external.as_deref();
         external.or(self.options.node_local.as_deref())
     }
 
-    /// Leaves out the redundancy that only `ec_interval` asks for where there is no other rank, as VELOC does.
+    /// Turns off the redundancy that only `ec_interval` asks for if there is no other rank, as VELOC does, or if the ranks cannot send messages.
     pub(super) fn settle_redundancy(&mut self, group: Option<&Group>) {
         if !self.is_redundancy_velocs {
             return;
@@ -234,7 +234,7 @@ impl Config {
     }
 }
 
-/// The value of a key, if there is one.
+/// Takes and parses the value of a key, if there is one.
 fn parsed<T>(
     take: &mut impl FnMut(&str) -> Option<String>,
     key: &str,
@@ -246,7 +246,7 @@ fn parsed<T>(
     value.transpose()
 }
 
-/// A path, with the values of variables in it.
+/// Parses a path. Replaces `$NAME` and `${NAME}` by the values of variables.
 fn path(text: &str) -> Result<PathBuf, String> {
     tierflow_bind::parse::path(text.as_ref())
 }
@@ -264,8 +264,8 @@ fn why_chosen_here(key: &str) -> Option<&'static str> {
     option.veloc.strip_prefix("— ")
 }
 
-/// Returns the key and the value that a variable of the environment gives: `VELOC_` and a key in capitals. A key that this client
-/// chooses itself is one too, so that a warning names it. Others are the program's own.
+/// Returns the key and the value of a variable of the environment, whose name is `VELOC_` and a key in capitals. Keys that this client
+/// chooses itself are returned, too, so that a warning names them. `None` for other names: they belong to the program.
 fn from_variable(name: &OsStr, value: &OsStr) -> Option<(String, String)> {
     let key = name.to_str()?.strip_prefix("VELOC_")?.to_ascii_lowercase();
     let value = value.to_str().filter(|value| !value.is_empty())?;
@@ -278,11 +278,11 @@ fn is_known(key: &str) -> bool {
     ignored || CLIENT_KEYS.contains(&key) || is_option(key)
 }
 
-/// Bytes of host memory that may be a cache if the configuration does not say how many: an eighth of what is available, shared by so many ranks.
+/// Returns the bytes of the host cache for a configuration without a size: an eighth of the available memory, shared by the ranks here.
 pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
     let available = open(Choice::Host).map_or(0, |host| host.info().free_bytes as usize);
     let share = available / 8 / ranks_here.max(1);
-    // Whole MiB.
+    // Rounds down to whole MiB.
     share >> 20 << 20
 }
 
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(scheme("ec_interval = 0"), Some(VELOCS));
         let partner = "ec_interval = 0\nredundancy = partner\nfailure_domain = rack7";
         assert_eq!(scheme(partner), Some(Redundancy::Partner));
-        // VELOC's is left out where there is no other rank; what was asked for by its name is an error then.
+        // Without another rank, redundancy that `ec_interval` asks for is turned off; redundancy that is named stays, and is an error later.
         for (more, is_left) in [("ec_interval = 5", false), (partner, true)] {
             let mut config = of(more);
             config.settle_redundancy(None);

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 /// Bytes of a file that are copied at a time.
 const BLOCK: u64 = 8 << 20;
 
-/// Takes a file in as a version of the engine. Says how many bytes it has.
+/// Takes a file in as version `number` of the engine, and returns its bytes. An empty file becomes a version only if `empties` is true.
 pub(super) fn take_in(engine: &Engine, path: &Path, number: u64, empties: bool) -> Outcome<u64> {
     let failed = |error: io::Error| Failure::file(path, &error);
     let mut file = File::open(path).map_err(failed)?;
@@ -56,8 +56,7 @@ pub(super) fn give_out(engine: &Engine, number: u64, length: u64, path: &Path) -
     file.write_all(&copy).map_err(failed)
 }
 
-/// Copies a routed file to where the application called it; there it is whole or not at all.
-/// Each block of it is counted.
+/// Copies a routed file to the path that the application gave. The file there is whole or absent. Adds each copied block to `copied`.
 pub(super) fn publish(routed: &Path, original: &Path, copied: &AtomicU64) -> Outcome {
     let failed = |error: io::Error| Failure::file(original, &error);
     let mut part = original.as_os_str().to_owned();

@@ -1,5 +1,5 @@
-//! Versions that the program says it will restart from, in its order: `VELOC_Prefetch_enqueue` and `VELOC_Prefetch_start`. These
-//! calls name no checkpoint: they are about the name that was begun or restarted from last.
+//! Versions that the program says it will restart from, in its order: `VELOC_Prefetch_enqueue` and `VELOC_Prefetch_start`. The calls have
+//! no name of a checkpoint: they use the name that was begun or restarted from last.
 
 use super::client::{Client, DEFAULT, State, named};
 use super::head::{Head, is_head};
@@ -9,14 +9,14 @@ use crate::failure::{Failure, Outcome, Status};
 /// Versions that were enqueued.
 #[derive(Default)]
 pub(super) struct Foretold {
-    /// A version was enqueued: the order that the configuration names does not count.
+    /// True if a version was ever enqueued. The client then ignores the order in the configuration.
     pub(super) is_any: bool,
     has_started: bool,
-    /// Versions that the engine was not told of yet, in their order.
+    /// Enqueued versions that were not hinted to the engine yet, in their order.
     versions: Vec<u64>,
 }
 
-/// The engine's versions that hold what is restored of a checkpoint.
+/// Returns the engine's versions of a checkpoint's parts that have bytes. The head is not among them.
 pub(super) fn parts(head: &Head) -> Vec<u64> {
     let stored = head.numbers(false).filter(|number| !is_head(*number));
     stored.collect()
@@ -46,7 +46,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the engine of the versions that were enqueued, as far as they were taken by now.
+    /// Hints the enqueued versions to the engine. A version without a checkpoint stays enqueued until the checkpoint is taken.
     pub(super) fn foretell(&self, state: &mut State) {
         if state.foretold.versions.is_empty() {
             return;
@@ -63,18 +63,18 @@ impl Client {
         self.core.engine.hint(order);
     }
 
-    /// The name under which a version is meant that is called by its number alone.
+    /// Returns the name that a call means which gives a version without a name.
     pub(super) fn name_of(&self, version: i32) -> Outcome<String> {
         let version = version_of(version)?;
         let last = self.state.lock().name.clone();
         let history = self.history.lock();
         let found = history.of_version(last.as_deref(), version);
         let found = found.map(|head| head.name.clone());
-        // The other ranks hear that there is none.
+        // If there is no such version, the collective call goes on with this name, and the other ranks learn it there.
         Ok(found.or(last).unwrap_or_else(|| DEFAULT.to_owned()))
     }
 
-    /// Bytes of a region in a version that is called by its number alone.
+    /// Returns the bytes of a region in a version that is given without a name.
     pub(super) fn size_of(&self, version: i32, id: i32) -> Outcome<u64> {
         let name = self.name_of(version)?;
         let version = version_of(version)?;

@@ -10,29 +10,29 @@ use crate::failure::Outcome;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The heads that count.
+    /// The heads of the checkpoints that no newer one has replaced.
     names: Names,
-    /// Versions to be discarded once a newer one of their name is durable.
+    /// Versions to discard once a newer version of their name is durable.
     outdated: Vec<Head>,
-    /// Parts of earlier runs' checkpoints that were never ended, to be discarded once a newer checkpoint is durable.
+    /// Parts of checkpoints that earlier runs never ended, to discard once a newer checkpoint is durable.
     leftovers: Vec<u64>,
     /// The first serial of this run.
     first: u64,
-    /// The names of which earlier runs left versions.
+    /// The names with versions of earlier runs.
     earlier: BTreeSet<String>,
-    /// The names of which this run asked what there is, and was told.
+    /// The names for which this run asked for the newest version, and got the answer.
     offered: BTreeSet<String>,
 }
 
 impl History {
-    /// The checkpoints that an engine holds, and the first free serial. Nothing is discarded. `empties` says whether parts
+    /// Reads the checkpoints that an engine holds. Returns them and the first free serial, and discards nothing. `empties` is true if parts
     /// without bytes have versions.
     pub(super) fn load(engine: &Engine, empties: bool) -> Outcome<(Self, u64)> {
         let held: BTreeSet<u64> = engine.versions().into_iter().collect();
         let next = held.last().map_or(0, |last| serial_of(*last) + 1);
         let mut heads = Vec::new();
         for &number in held.iter().filter(|number| is_head(**number)) {
-            // One that is damaged is known to the engine; the others are as good as before.
+            // The engine reports a damaged head. The other checkpoints are still usable.
             let piece = engine
                 .piece(number, None)
                 .and_then(|piece| read_piece(&piece));
@@ -51,20 +51,21 @@ impl History {
             }
         }
         history.earlier = history.names().into_iter().collect();
-        // The parts of a head that cannot be read now may be needed once it can.
+        // The parts of a head that cannot be read are kept, as the head may be readable later.
         let is_left = |number: &u64| !held.contains(&head_of(serial_of(*number)));
         history.leftovers = held.iter().copied().filter(is_left).collect();
         Ok((history, next))
     }
 
-    /// This run was told which versions of a name there are.
+    /// Notes that this run was told which versions of a name there are.
     pub(super) fn offer(&mut self, name: &str) {
         if !self.offered.contains(name) {
             self.offered.insert(name.to_owned());
         }
     }
 
-    /// The serials below which versions of a name are spared: those of earlier runs, if this one was not told of them.
+    /// Returns the serial below which versions of a name are spared: the first of this run, if the run was not told of earlier versions;
+    /// else 0.
     pub(super) fn spared(&self, name: &str) -> u64 {
         match self.earlier.contains(name) && !self.offered.contains(name) {
             true => self.first,
@@ -72,18 +73,18 @@ impl History {
         }
     }
 
-    /// Adds a newer version. Those of its name with the same number or higher ones were written before the application
-    /// restarted from an older one, but for those that it spares: they are outdated, and discarded once this one is durable.
+    /// Adds a newer version. The versions of its name with the same or a higher number become outdated, as the application restarted from an
+    /// older version after it wrote them, and are discarded once the new version is durable. Versions that `head` spares stay.
     pub(super) fn insert(&mut self, head: Head) {
         self.outdated.extend(self.names.insert(head));
     }
 
-    /// Removes and returns what was never ended, now that a newer checkpoint is durable.
+    /// Removes and returns the parts of checkpoints that were never ended, once a newer checkpoint is durable.
     pub(super) fn take_leftovers(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.leftovers)
     }
 
-    /// Removes and returns the outdated versions of its name that are older than this durable one.
+    /// Removes and returns the outdated versions that have the name of `durable` and are older.
     pub(super) fn superseded_by(&mut self, durable: &Head) -> Vec<Head> {
         let is_kept = |old: &Head| old.name != durable.name || old.serial >= durable.serial;
         let (kept, superseded) = std::mem::take(&mut self.outdated)
@@ -93,8 +94,8 @@ impl History {
         superseded
     }
 
-    /// Removes and returns the versions of a name older than its `most` newest whole ones. Those that are spared stay, and
-    /// are not counted.
+    /// Removes and returns the versions of a name that are older than its `most` newest whole versions. Spared versions stay, and are not
+    /// counted.
     pub(super) fn beyond(
         &mut self,
         name: &str,
@@ -125,32 +126,32 @@ impl History {
         self.names.get(name)?.get(&version)
     }
 
-    /// The checkpoint of a version, of this name if it has one, else the one that was taken last.
+    /// Returns the checkpoint of a version: under this name if there is one, else the one that was taken last under any name.
     pub(super) fn of_version(&self, name: Option<&str>, version: u64) -> Option<&Head> {
         let own = name.and_then(|name| self.find(name, version));
         let all = self.names.iter().filter_map(|(_, own)| own.get(&version));
         own.or_else(|| all.max_by_key(|head| head.serial))
     }
 
-    /// The checkpoint of this serial.
+    /// Returns the checkpoint with this serial.
     pub(super) fn of_serial(&self, serial: u64) -> Option<&Head> {
         let mut all = self.names.iter().flat_map(|(_, own)| own.values());
         all.find(|head| head.serial == serial)
     }
 
-    /// The newest version of a name that is no newer than `most`.
+    /// Returns the newest version of a name that is no newer than `most`.
     pub(super) fn newest(&self, name: &str, most: u64) -> Option<u64> {
         let mut older = self.names.get(name)?.range(..=most);
         older.next_back().map(|(version, _)| *version)
     }
 
-    /// The versions of a name, in ascending order.
+    /// Returns the versions of a name, in ascending order.
     pub(super) fn versions(&self, name: &str) -> impl DoubleEndedIterator<Item = &Head> {
         self.names.get(name).into_iter().flat_map(BTreeMap::values)
     }
 }
 
-/// A version that cannot be read where it lies: another tier may hold it.
+/// Restores a version that cannot be read on storage: another tier may hold it.
 fn restored(engine: &Engine, number: u64) -> tierflow_engine::Result<Vec<u8>> {
     let size = engine.restore_size(number)?;
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
@@ -210,17 +211,17 @@ mod tests {
             history.insert(head(version, serial, spares));
         }
         assert_eq!(versions(&history, "a"), [5, 6, 85, 90, 95]);
-        // The one of the same number gives way.
+        // The version with the same number is outdated.
         let gone = history.superseded_by(&head(90, 5, 3));
         assert_eq!(gone.len(), 1);
-        // Neither are they counted, nor do they go.
+        // Spared versions are not counted, and stay.
         let gone = history.beyond("a", 2, |_| true);
         assert_eq!(
             gone.iter().map(|head| head.version).collect::<Vec<_>>(),
             [5]
         );
         assert_eq!(versions(&history, "a"), [6, 85, 90, 95]);
-        // Once the run was told, they are as all others.
+        // Once the run was told of them, no versions are spared.
         history.offer("a");
         assert_eq!(history.spared("a"), 0);
         history.insert(head(7, 6, 0));

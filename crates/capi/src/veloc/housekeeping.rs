@@ -1,5 +1,5 @@
-//! Housekeeping once a checkpoint is durable, on a thread of its own: older versions are removed, and routed files are
-//! copied to where the application wants them.
+//! Housekeeping after a checkpoint became durable. A separate thread removes older versions, and copies routed files to the paths that the
+//! application gave.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use super::head::Head;
 use super::keeping::Keeping;
 use crate::failure::{Failure, Outcome, Status, caught};
 
-/// How often the thread, while it waits for storage, checks whether the client ends.
+/// Time after which the thread, while it waits for storage, checks again whether the client ends.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A checkpoint that the engine has accepted.
 pub(super) struct Accepted {
     pub(super) head: Head,
-    /// The routed file, and where it is to be copied to; `None` if only its version counts.
+    /// The routed file, and the path to which it is copied; that path is `None` without a persistent directory.
     pub(super) file: Option<(PathBuf, Option<PathBuf>)>,
 }
 
@@ -31,9 +31,9 @@ struct Progress {
     pending: usize,
     settled: u64,
     failed: Option<Failure>,
-    /// Checkpoints that could not be made durable: the next wait but the one that says so tries again.
+    /// Checkpoints that could not be made durable. The next wait returns the failure, and the wait after it tries again.
     left: Vec<Accepted>,
-    /// The paths that files were copied to, with the serials of their checkpoints, as long as older ones may come.
+    /// The paths that files were copied to, with the serials of their checkpoints, as long as files of older checkpoints may follow.
     published: HashMap<PathBuf, u64>,
 }
 
@@ -42,7 +42,7 @@ struct Progress {
 struct Work {
     progress: Mutex<Progress>,
     changed: Condvar,
-    /// Whether to wait for storage no longer.
+    /// True if the thread no longer waits for storage, as the client ends.
     given_up: AtomicBool,
     /// Blocks of routed files that were copied.
     copied: AtomicU64,
@@ -79,7 +79,7 @@ impl Housekeeping {
         self.send(accepted)
     }
 
-    /// Hands the thread a checkpoint that counts as pending.
+    /// Sends the thread a checkpoint that is counted as pending already.
     fn send(&self, accepted: Accepted) -> Outcome {
         let jobs = self.jobs.as_ref();
         let is_sent = jobs.is_some_and(|jobs| jobs.send(accepted).is_ok());
@@ -96,14 +96,14 @@ impl Housekeeping {
         progress.pending == 0 && progress.left.is_empty()
     }
 
-    /// Tries again what failed, once that was said.
+    /// Submits failed checkpoints again, if an earlier wait returned their failure.
     fn try_again(&self) -> Outcome {
         let left = {
             let mut progress = self.work.progress.lock();
             match progress.failed {
                 Some(_) => Vec::new(),
                 None => {
-                    // All are pending at once, so nothing is forgotten of the files that are newer.
+                    // All become pending at once, so that `published` keeps the paths of newer files until the last is settled.
                     progress.pending += progress.left.len();
                     std::mem::take(&mut progress.left)
                 }
@@ -113,11 +113,11 @@ impl Housekeeping {
         sent.into_iter().collect()
     }
 
-    /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. The last failure since the
-    /// previous wait is returned once; the wait after that tries again.
+    /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. Returns the last failure since the previous
+    /// wait, once; the next wait tries the failed checkpoints again.
     pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
         self.try_again()?;
-        // A deadline beyond the clock's range is none.
+        // A deadline beyond the clock's range counts as no deadline.
         let end = patience.and_then(|patience| Instant::now().checked_add(patience));
         let changed = &self.work.changed;
         let mut progress = self.work.progress.lock();
@@ -140,7 +140,7 @@ impl Housekeeping {
         progress.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits as [`wait`](Self::wait) does as long as bytes get to where they last: `patience` counts from the last that did.
+    /// Waits as [`wait`](Self::wait) does as long as bytes get to storage: `patience` counts from the last byte that got there.
     pub(super) fn wait_while_moving(&self, patience: Duration) -> Outcome {
         let moved = || {
             let moved = self
@@ -175,14 +175,14 @@ impl Drop for Housekeeping {
         drop(self.jobs.take());
         self.work.given_up.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing left to do.
+            // A thread that panicked has nothing left to do.
             let _ended = thread.join();
         }
     }
 }
 
 impl Work {
-    /// Settles what is accepted, also after a panic: all who wait count on it.
+    /// Settles each accepted checkpoint. Counts a checkpoint as settled even if `settle` panics, so that no caller waits without end.
     fn run(&self, jobs: &Receiver<Accepted>, settle: impl Fn(&Accepted) -> Outcome) {
         while let Ok(accepted) = jobs.recv() {
             let done = caught(|| settle(&accepted));
@@ -201,7 +201,7 @@ impl Work {
     }
 
     fn settle(&self, keeping: &Keeping, accepted: &Accepted) -> Outcome {
-        // Another of its name and version may have taken its place since.
+        // The version is `Discarded` if a newer checkpoint of the same name and version replaced it meanwhile.
         let number = accepted.head.number();
         let engine = &keeping.core.engine;
         loop {
@@ -217,7 +217,7 @@ impl Work {
             }
         }
         if let Some((routed, original)) = &accepted.file {
-            // A newer checkpoint's file stays, if this one is tried again behind it.
+            // If this checkpoint is tried again after a newer one, the newer file stays.
             if let Some(original) = original.as_ref().filter(|at| !self.has_newer(at, accepted)) {
                 files::publish(routed, original, &self.copied)?;
                 let mut progress = self.progress.lock();
@@ -232,7 +232,7 @@ impl Work {
         Ok(())
     }
 
-    /// Returns true if the file of a newer checkpoint was copied there.
+    /// Returns true if the file of a newer checkpoint was copied to `original`.
     fn has_newer(&self, original: &Path, accepted: &Accepted) -> bool {
         let published = &self.progress.lock().published;
         published
@@ -273,7 +273,7 @@ mod tests {
                 spares: 0,
                 parts: Vec::new(),
             };
-            // A thread that ended takes none.
+            // `submit` fails if the thread ended; the wait below then shows it.
             let _accepted = housekeeping.submit(Accepted { head, file: None });
         }
         let failure = housekeeping

@@ -1,4 +1,4 @@
-//! The checkpoints that are kept: those that all ranks have, as many as the configuration says.
+//! The checkpoints that are kept: as many as the configuration says, of the checkpoints that all ranks have.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::history::History;
 use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status};
 
-/// A rank tells the others of as many durable checkpoints of a name more than are to be kept. It is ahead of the slowest by
-/// fewer.
+/// Durable checkpoints of a name that a rank names to the others beyond the number to keep. A rank is ahead of the slowest rank by fewer
+/// checkpoints.
 const AHEAD: usize = 32;
-/// How long the ranks wait for each other at their end, if the configuration does not say less: the rest of the program may
-/// have failed.
+/// The longest wait for the other ranks when the client closes, unless the configuration has a shorter one: the rest of the program may have
+/// failed.
 const AT_END: Duration = Duration::from_secs(300);
 
 /// A checkpoint that this rank begins.
@@ -40,7 +40,7 @@ pub(super) struct Keeping {
     pub(super) history: Arc<Mutex<History>>,
     /// Versions of a name to keep; 0 for all.
     most: usize,
-    /// How long the ranks wait for each other.
+    /// The longest wait for the other ranks.
     patience: Duration,
     /// The serials of checkpoints that are durable on all ranks, as of the last meeting.
     agreed: Mutex<BTreeSet<u64>>,
@@ -62,8 +62,8 @@ impl Keeping {
         }
     }
 
-    /// Meets the other ranks, if versions are to be given up: finds out which checkpoints are durable on all of them, and
-    /// gives up older ones. Fails if they begin another one.
+    /// Meets the other ranks, if only some versions are kept: finds the checkpoints that are durable on all ranks, and discards older ones
+    /// than are kept. Fails if another rank begins a different checkpoint.
     pub(super) fn meet(&self, start: &CheckpointStart<'_>) -> Outcome {
         let all = self.gather(&start.words(), self.patience)?;
         let differs = |list: &Vec<u64>| !list.starts_with(&start.words());
@@ -85,7 +85,7 @@ impl Keeping {
         Ok(())
     }
 
-    /// Tells the other ranks what is durable here, behind some words, and returns what they told.
+    /// Gives `words` and the serials of the checkpoints that are durable here to all ranks, and returns the lists of all ranks.
     fn gather(&self, words: &[u64; 3], patience: Duration) -> Outcome<Vec<Vec<u64>>> {
         let Some(group) = self.core.group.as_ref().filter(|_| self.most > 0) else {
             return Ok(Vec::new());
@@ -101,7 +101,7 @@ impl Keeping {
         Ok(all)
     }
 
-    /// The serials of the newest durable checkpoints of each name.
+    /// Returns the serials of the newest durable checkpoints of each name.
     fn durable(&self) -> Vec<u64> {
         let history = self.history.lock();
         let is_durable = |head: &&Head| self.core.engine.is_durable(head.number());
@@ -149,7 +149,7 @@ impl Keeping {
         names.iter().for_each(|name| self.prune(name));
     }
 
-    /// Discards the oldest versions of a name beyond those to keep, which all ranks have.
+    /// Discards the versions of a name that are older than the versions to keep. Only versions that all ranks have count as kept.
     pub(super) fn prune(&self, name: &str) {
         if self.most == 0 {
             return;
@@ -166,7 +166,7 @@ impl Keeping {
         old.iter().for_each(|head| self.discard(head));
     }
 
-    /// Discards what a durable checkpoint takes the place of.
+    /// Discards the versions that a durable checkpoint replaces.
     pub(super) fn supersede(&self, durable: &Head) {
         let (old, leftovers) = {
             let mut history = self.history.lock();
@@ -174,14 +174,14 @@ impl Keeping {
         };
         old.iter().for_each(|head| self.discard(head));
         for number in leftovers {
-            // The next client finds again what cannot be discarded now.
+            // A version that cannot be discarded now is a leftover of the next client again.
             let _gone = self.core.engine.discard(number);
         }
     }
 
     fn discard(&self, head: &Head) {
         for number in head.numbers(self.core.group.is_some()) {
-            // The version may have gone with an engine that was killed.
+            // The version may be gone already, discarded by an engine that was killed later.
             let _gone = self.core.engine.discard(number);
         }
     }

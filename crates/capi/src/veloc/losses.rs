@@ -1,4 +1,4 @@
-//! Checkpoints that were lost with their nodes, by the names that the application gave them.
+//! Checkpoints that were lost with their nodes, listed under the names that the application gave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,10 +10,11 @@ use tierflow_store::{LostVersion, Options, Repository};
 use super::head::{Head, is_head, serial_of};
 use super::history::History;
 
-/// Checkpoints that are named, of those that are lost for the same reason: the newest.
+/// Number of lost checkpoints that a line names for each reason: the newest.
 const MOST_NAMED: usize = 8;
 
-/// Writes to the log what a start found, by the names that the application gave. Losses with nodes have a line of their own.
+/// Writes the checkpoints and the damage that a start found to the log, with the names that the application gave. Losses with nodes are
+/// left to [`lost_with_nodes`].
 pub(super) fn tell_of_start(engine: &Engine, history: &History) {
     let names = history.names();
     let count: usize = names
@@ -35,8 +36,8 @@ pub(super) fn tell_of_start(engine: &Engine, history: &History) {
     log_start(&format!("opened; checkpoints held: {count}"), others);
 }
 
-/// Returns a line about all checkpoints that more nodes were lost with than their redundancy bears, as far as this rank has a piece of
-/// their heads in its `node` directory.
+/// Returns a line about the checkpoints that were lost because more nodes were lost than their redundancy bears. A checkpoint is named if
+/// this rank has a piece of its head in the directory `node`.
 pub(super) fn lost_with_nodes(engine: &Engine, node: &Path, rank: (u32, u32)) -> Option<String> {
     let losses = engine.reports().losses.into_iter();
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();

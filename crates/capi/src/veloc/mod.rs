@@ -31,16 +31,16 @@ use client::{Client, Context, DEFAULT, Observer, Which};
 
 const SUCCESS: c_int = 0;
 const FAILURE: c_int = -1;
-/// `VELOC_UNKNOWN`: what there is could not be found out.
+/// `VELOC_UNKNOWN`: an error hides which checkpoints there are.
 const UNKNOWN: c_int = -2;
-/// `VELOC_MAX_NAME`: room for a routed path.
+/// `VELOC_MAX_NAME`: the room for a routed path, with its zero.
 pub(crate) const ROUTED: usize = 1024;
 /// `VELOC_OBSERVE_CKPT_END`.
 pub(crate) const AT_END: c_int = 0;
 
 static CLIENT: PerProcess<RwLock<Option<Arc<Client>>>> = PerProcess::new();
 
-/// The client that `VELOC_Init` made.
+/// Returns the client that `VELOC_Init` made.
 fn client() -> Outcome<Arc<Client>> {
     if let Some(own) = CLIENT.get().read().clone() {
         return Ok(own);
@@ -54,7 +54,7 @@ fn client() -> Outcome<Arc<Client>> {
     Err(Failure::new(Status::Closed, text))
 }
 
-/// Runs a call. A failure is written to standard error, too, as VELOC's codes do not say what failed.
+/// Runs a call. Writes a failure to standard error, too, as VELOC's codes do not say what failed.
 fn told<T>(name: &str, failure: T, call: impl FnOnce() -> Outcome<T>) -> T {
     guarded(call).unwrap_or_else(|_| {
         to_standard_error(Level::Error, &format!("{name}: {}", message()));
@@ -70,7 +70,7 @@ fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
     let mut client = CLIENT.get().write();
     if client.is_none() {
         *client = Some(Arc::new(Client::open(file, group, alone)?));
-        // Behind the engine's call at the end of the process, so that it comes first.
+        // The engine registered its function for the end of the process before. The process calls this one first, as it was registered later.
         static AT_EXIT: Once = Once::new();
         AT_EXIT.call_once(|| {
             if !at_exit(end_of_program) {
@@ -86,7 +86,7 @@ fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
 
 /// Ends the client of a program that did not call `VELOC_Finalize`.
 extern "C" fn end_of_program() {
-    // A call of another thread's that opens or ends the client may never return.
+    // A call of another thread that opens or ends the client may never return.
     let client = CLIENT.get().try_write_for(Duration::from_secs(1));
     let Some(client) = client.and_then(|mut client| client.take()) else {
         return;
@@ -94,11 +94,11 @@ extern "C" fn end_of_program() {
     let _told = done("VELOC_Finalize was not called", || {
         client.end_with_program()
     });
-    // Other threads may be in its calls, and the group may be gone.
+    // The client is not dropped: other threads may be in its calls, and the group may be gone.
     std::mem::forget(client);
 }
 
-/// `VELOC_CKPT_*` and `VELOC_RECOVER_*`.
+/// Reads a mode, `VELOC_CKPT_*` or `VELOC_RECOVER_*`, and its ids.
 fn which(mode: c_int, ids: In<'_, c_int>, count: c_int) -> Outcome<Which> {
     let count = usize::try_from(count);
     let count = count.map_err(|_| Failure::argument("id_count is less than 0"))?;
@@ -116,7 +116,7 @@ fn which(mode: c_int, ids: In<'_, c_int>, count: c_int) -> Outcome<Which> {
     }
 }
 
-/// Exports functions under their names, or as part of those that are named behind `of`. Each answers with one of VELOC's codes.
+/// Exports functions under their names. Each returns one of VELOC's codes. Messages name the function behind `of`, if there is one.
 macro_rules! exported {
     ($(fn $name:ident $(of $told:ident)? ($($argument:ident: $kind:ty),*) $body:block)*) => {
         $(#[unsafe(no_mangle)]
@@ -165,7 +165,7 @@ exported! {
     fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) {
         routed.exists("routed")?;
         let path = client()?.route(original.read("original")?)?;
-        // Some programs have room for the path alone.
+        // Writes the path and a zero only, as some programs have no more room.
         routed.put_text(path.len() + 1, &path);
         Ok(())
     }
@@ -187,7 +187,7 @@ exported! {
     fn VELOC_Checkpoint(name: Text<'_>, version: c_int) {
         let client = client()?;
         let (name, waited) = (name.read("name")?, client.wait());
-        // Begun nevertheless, as the other ranks begin it.
+        // The checkpoint begins even if the wait failed, as the other ranks begin it.
         client.begin(name, version)?;
         let taken = waited.and_then(|()| client.take_in(&Which::All));
         let ended = client.end(taken.is_ok());
@@ -283,7 +283,7 @@ extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
     })
 }
 
-/// Tells observers that a checkpoint was ended.
+/// Calls the observers after the end of a checkpoint.
 fn observe(observers: &[(Observer, Context)], name: &str, version: u64) {
     let name = CString::new(name).unwrap_or_default();
     let version = c_int::try_from(version).unwrap_or(c_int::MAX);

@@ -1,4 +1,4 @@
-//! Checkpoints that groups of another number of ranks left: they are not gone on from, and that is said.
+//! Checkpoints of groups with another number of ranks. The client does not restart from them, and tells the user so.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::head::is_head;
 use super::restart::head_in;
 use crate::failure::Outcome;
 
-/// The first words of the name of a group's directory, before its number of ranks.
+/// The prefix of the name of a group's directory. The number of ranks follows.
 pub(super) const GROUP: &str = "ranks-";
 
 /// The newest checkpoint in a place.
@@ -17,7 +17,7 @@ struct Newest {
     text: String,
 }
 
-/// The directories of groups directly below a place.
+/// Returns the directories of groups directly below a place.
 pub(super) fn groups_below(home: &Path) -> Outcome<Vec<PathBuf>> {
     let mut groups = History::places_below(home)?;
     groups.retain(|path| ranks_of(path).is_some());
@@ -29,12 +29,12 @@ fn ranks_of(place: &Path) -> Option<u32> {
     name.strip_prefix(GROUP)?.parse().ok()
 }
 
-/// Returns a line about the newest checkpoint beside `own` of a group of another size, if it is newer than those in `own`. Nothing of
-/// it is used or removed.
+/// Returns a line about the newest checkpoint of a group of another size, in a directory beside `own`, if it is newer than the checkpoints in
+/// `own`. Uses and removes nothing there.
 pub(super) fn unused(own: &Path) -> Option<String> {
     let others = groups_below(own.parent()?).unwrap_or_default();
     let others = others.iter().filter(|place| place.as_path() != own);
-    // A place that cannot be read has nothing to go on from.
+    // A place that cannot be read is skipped, as no run can continue from it.
     let found = others.filter_map(|place| Some((place, newest(place).ok().flatten()?)));
     let (place, other) = found.max_by_key(|(_, newest)| newest.created)?;
     let older = newest(own).ok().flatten();

@@ -1,4 +1,4 @@
-//! Restarts: which version all ranks have, and its bytes.
+//! Restarts: finding the version that all ranks have, and reading its bytes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ pub(super) struct Reading {
 }
 
 enum From {
-    /// This rank's engine.
+    /// The checkpoint lies in this rank's engine.
     Engine,
     /// A directory or an object store in which another rank's parts lie.
     Rank(Arc<History>, u32),
 }
 
 impl Client {
-    /// The newest version of a name that all ranks have, no newer than `most`, or the newest of all if that is 0. With a rank,
-    /// what that one has.
+    /// Returns the newest version of a name that all ranks have, no newer than `most`, or the newest of all if `most` is 0. With a `rank`,
+    /// returns the newest version of that rank.
     pub(super) fn newest(&self, name: &str, most: i32, rank: Option<u32>) -> Outcome<Option<u64>> {
         let mut most = match named(name, most)? {
             0 => i32::MAX as u64,
@@ -57,7 +57,7 @@ impl Client {
             let all = group.numbers(mine, self.config.meeting_patience)?;
             let oldest = all.iter().copied().min().unwrap_or(-1);
             if oldest < 0 || all.iter().all(|version| *version == oldest) {
-                // Every rank says the same, or none does.
+                // `confirm` makes every rank return the same answer, or fail.
                 group.confirm(self.config.meeting_patience)?;
                 break u64::try_from(oldest).ok();
             }
@@ -67,7 +67,7 @@ impl Client {
         Ok(newest)
     }
 
-    /// Begins a restart. Without a rank, all ranks do, or none does.
+    /// Begins a restart. Without a `rank`, all ranks begin it, or none does.
     pub(super) fn begin_restart(&self, name: &str, version: i32, rank: Option<u32>) -> Outcome {
         let version = named(name, version)?;
         self.state.lock().no_writing()?;
@@ -112,7 +112,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the engine what will be restored next, if the configuration says so.
+    /// Hints the versions that will be restored next to the engine, in the order of the configuration, if it has one.
     fn hint(&self, name: &str, version: u64) {
         if self.state.lock().foretold.is_any {
             return;
@@ -132,7 +132,7 @@ impl Client {
         };
         drop(history);
         let mut hinted = self.hinted.lock();
-        // As foretold: the rest was hinted before.
+        // The restart follows the last hint: the engine has the rest of the order already.
         if !order.is_empty() && hinted.ends_with(&order) {
             return;
         }
@@ -141,8 +141,8 @@ impl Client {
         *hinted = order;
     }
 
-    /// Another rank's newest checkpoint of a name that is wanted, and the place in which it lies: of this group, or of one of
-    /// another size.
+    /// Returns another rank's newest checkpoint of a name for which `is_wanted` is true, and the place in which it lies: of this group, or
+    /// of a group of another size.
     fn elsewhere(
         &self,
         name: &str,
@@ -156,7 +156,7 @@ impl Client {
         let mut places = vec![home.join(format!("id-{rank}"))];
         if self.core.group.is_some() {
             places = groups_below(home)?;
-            // This group's own first, of two that are as good.
+            // The place of this group comes first, and wins over an equally new checkpoint elsewhere.
             places.sort_by_key(|place| own.is_some_and(|own| own != place));
         }
         places.retain(|place| Place::is_url(place) || place.is_dir());
@@ -173,7 +173,7 @@ impl Client {
                 });
             };
             let found = newest_in(place, rank, is_wanted, &mut note).unwrap_or_else(|failure| {
-                // The own group's checkpoints are newer than all others until they are read.
+                // If this group's place cannot be read, its checkpoints count as newer than all others.
                 note(if is_own { u64::MAX } else { 0 }, failure);
                 None
             });
@@ -183,7 +183,7 @@ impl Client {
                 best = Some((created, number, head, opened));
             }
         }
-        // A head that cannot be read may be the one that is wanted: of another group, if it is as new.
+        // A head that cannot be read may be the wanted checkpoint. In another place than the best, only a head that is at least as new matters.
         let hides = |unread: &Unread| match &best {
             Some((created, place, ..)) => unread.place != *place && unread.created >= *created,
             None => true,
@@ -197,7 +197,7 @@ impl Client {
         Ok(best.map(|(.., head, opened)| (head, opened)))
     }
 
-    /// Brings the regions that are chosen back.
+    /// Brings the chosen regions back.
     pub(super) fn recover(&self, which: &Which) -> Outcome {
         let state = self.state.lock();
         let reading = state.reading.as_ref().ok_or_else(not_begun)?;
@@ -213,8 +213,8 @@ impl Client {
         Ok(())
     }
 
-    /// Brings the chosen regions of one part back. A region that is not protected, or smaller than what was saved of it, is an error before
-    /// anything of this part is read; those of earlier parts are filled by then.
+    /// Brings the chosen regions of one part back. Fails before it reads this part if a region is not protected, or smaller than the bytes
+    /// that were saved of it; regions of earlier parts are filled by then.
     fn recover_part(
         &self,
         state: &State,
@@ -289,7 +289,7 @@ impl Client {
         Ok(())
     }
 
-    /// Bytes of a region in the checkpoint that is restarted from.
+    /// Returns the bytes of a region in the checkpoint that is restarted from.
     pub(super) fn recover_size(&self, id: i32) -> Outcome<u64> {
         let state = self.state.lock();
         let reading = state.reading.as_ref().ok_or_else(not_begun)?;
@@ -337,7 +337,7 @@ impl Reading {
         client.routed(&self.head.name, self.head.version)
     }
 
-    /// Writes the file of the checkpoint to where the application reads it.
+    /// Writes the file of the checkpoint to the path at which the application reads it, and returns the path.
     pub(super) fn file(&self, client: &Client) -> Outcome<PathBuf> {
         let none = || {
             let (version, name) = (self.head.version, &self.head.name);
@@ -361,13 +361,13 @@ impl Reading {
 struct Unread {
     /// The number of the place.
     place: usize,
-    /// The time when the head was written; of a whole place, 0 or no time at all.
+    /// The time when the head was written. For a whole place: `u64::MAX` if it is this group's, else 0.
     created: u64,
     failure: Failure,
 }
 
-/// Returns a rank's newest checkpoint in a place that is wanted, and when it was taken. `note` hears of each head that cannot be read:
-/// when it was written, and why.
+/// Returns a rank's newest wanted checkpoint in a place, and the time when it was written. Calls `note` for each head that cannot be read,
+/// with the time when it was written and the failure.
 fn newest_in(
     place: PathBuf,
     rank: u32,
@@ -377,7 +377,7 @@ fn newest_in(
     let opened = History::open(place)?;
     let mut found: Option<(u64, Head)> = None;
     for info in opened.versions()? {
-        // In a directory of one process, it is the only one.
+        // The directory of a single process has rank 0 only.
         let of = if info.ranks == 1 { 0 } else { rank };
         let head = head_in(&opened, info.version, of).unwrap_or_else(|failure| {
             note(info.created, failure);
@@ -390,7 +390,7 @@ fn newest_in(
     Ok(found.map(|(created, head)| (created, head, opened)))
 }
 
-/// The checkpoint that a version heads, if it is a head of which this rank's piece is there.
+/// Reads the checkpoint of a head. `None` if the version is no head, or this rank's piece of it is absent.
 pub(super) fn head_in(place: &History, version: u64, rank: u32) -> Outcome<Option<Head>> {
     let piece = is_head(version).then(|| place.piece_of(version, rank).ok());
     let bytes = piece
@@ -400,7 +400,7 @@ pub(super) fn head_in(place: &History, version: u64, rank: u32) -> Outcome<Optio
     Ok(bytes.and_then(|bytes| Head::decode(&bytes)))
 }
 
-/// A rank's piece; that of a process on its own is rank 0's.
+/// Opens a rank's piece, or rank 0's if there is none: a single process has rank 0.
 pub(super) fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
     Ok(directory
         .piece_of(number, rank)

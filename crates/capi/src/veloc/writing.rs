@@ -23,7 +23,7 @@ pub(super) struct Writing {
     pub(super) version: u64,
     serial: u64,
     parts: Vec<Content>,
-    /// Where the application's file is to lie in the end.
+    /// The path that the application gave for its file.
     file: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl Client {
         if let Some(group) = &self.core.group {
             group.is_complete()?;
         }
-        // Earlier checkpoints are on the nodes by now, as far as they will be. Whether other ranks have them, waiting tells.
+        // Earlier checkpoints that get to this node are there by now, and are protected here. A failure is ignored: the next wait returns it.
         let _waited_for_later = self.core.protect_after(Ok::<_, Failure>(()));
         let serial = state.next_serial;
         state.next_serial += 1;
@@ -55,7 +55,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes in the regions as they are now.
+    /// Takes in the chosen regions as they are now.
     pub(super) fn take_in(&self, which: &Which) -> Outcome {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -90,7 +90,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends a checkpoint, which counts from now on unless the application says that it failed.
+    /// Ends a checkpoint. Unless the application says that it failed, it counts from now on.
     pub(super) fn end(&self, success: bool) -> Outcome {
         let mut state = self.state.lock();
         let writing = state.writing.take().ok_or_else(not_begun)?;
@@ -142,11 +142,11 @@ impl Client {
         };
         let Some(head) = head.as_ref().ok().cloned().flatten() else {
             for part in 0..=writing.parts.len() {
-                // Parts that were not taken in are none.
+                // `discard` fails for parts that were not taken in, which is right.
                 let _gone = engine.discard(part_of(writing.serial, part));
             }
             if original.is_some() {
-                // Either may be no file: then it stays, and what failed is told.
+                // Either path may be a directory, which stays; the failure says so.
                 let removed = files::remove(&routed).and(files::remove(&staged));
                 return head.and_then(|_| removed.map(|()| None));
             }
@@ -160,7 +160,8 @@ impl Client {
         Ok(Some(Accepted { head, file }))
     }
 
-    /// Where the application writes the checkpoint that was begun, or reads the one that it restarts from.
+    /// Returns the path at which the application writes the file of the checkpoint that was begun, or reads the file of the checkpoint that it
+    /// restarts from.
     pub(super) fn route(&self, original: &str) -> Outcome<String> {
         let original = std::path::absolute(original)
             .map_err(|error| Failure::file(original.as_ref(), &error))?;
@@ -185,7 +186,7 @@ impl Client {
     }
 }
 
-/// Returns a path as C gets it, if there is room for it.
+/// Returns a path as text for C, if it fits into `VELOC_MAX_NAME` bytes.
 fn fitting(path: &Path) -> Outcome<String> {
     let path = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
     match path.len() < ROUTED {
@@ -197,7 +198,7 @@ fn fitting(path: &Path) -> Outcome<String> {
 }
 
 impl Writing {
-    /// The engine's version of the part that comes next.
+    /// Returns the engine's version for the next part.
     fn next_part(&self) -> Outcome<u64> {
         if self.parts.len() >= MOST_PARTS {
             return Err(Failure::argument(format!(

@@ -1,4 +1,4 @@
-//! The paths of a machine, measured.
+//! Measures the paths of a machine on which bytes move.
 
 use crate::output::bytes;
 use anyhow::Result;
@@ -23,9 +23,9 @@ const TMPFS: i64 = 0x0102_1994;
 /// A machine. Rates are bytes per second.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Rates by path.
+    /// Rates of copies in memory, by path.
     pub(crate) memory: BTreeMap<String, f64>,
-    /// Why host memory cannot be pinned, if there is a GPU that would copy from it.
+    /// The error with which host memory could not be pinned, if there is a GPU that would copy from it.
     pub(crate) unpinned: Option<String>,
     pub(crate) places: Vec<Place>,
 }
@@ -36,9 +36,9 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// True for a directory of a file system in memory.
     pub(crate) in_memory: bool,
-    /// A directory's file system has direct I/O.
+    /// True if the directory's file system has direct I/O.
     pub(crate) direct_io: bool,
-    /// Rates: of direct I/O with a directory, of saves and reads with an object store.
+    /// Rates in bytes per second: of direct I/O in a directory, of saves and reads in an object store.
     pub(crate) write: f64,
     pub(crate) read: f64,
     /// Seconds until a small version is durable.
@@ -116,7 +116,7 @@ impl Place {
         Ok(removed?)
     }
 
-    /// Saves small versions, and a large one if `rates` are wanted, and removes them.
+    /// Saves small versions, and a large version if `rates` is true, and removes them.
     fn measure_saves(&mut self, place: &Path, rates: bool) -> Result<()> {
         let repository = History::writer(place, 0, 1)?;
         let first = repository

@@ -1,4 +1,4 @@
-//! The blocked time that a run's calls would have with other caches, by the simulator.
+//! Predicts by the simulator for how long a run's calls would wait with other caches.
 
 use super::trace::{Call, Run};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
-    /// A prediction for the calls of a run, on tiers as large and as fast as it had; `None` without a time line.
+    /// Makes a prediction for the calls of a run, with the sizes and rates of its tiers; `None` without a time line.
     pub(crate) fn of(run: &Run) -> Option<Self> {
         let ops = ops(&run.calls);
         let (tiers, hops) = (run.tiers(), run.hops());
@@ -36,7 +36,7 @@ impl Prediction {
                 0 => (bytes / copying.max(1e-9), bytes / copying.max(1e-9)),
                 _ => (rate(true), rate(false)),
             };
-            // A link that carried nothing one way is as fast as the other way.
+            // A direction of a link that carried nothing gets the rate of the other direction.
             let known = |rate: f64, other: f64| match (rate > 0.0, other > 0.0) {
                 (true, _) => rate as u64,
                 (false, true) => other as u64,
@@ -58,7 +58,7 @@ impl Prediction {
         Some(Self { hardware, workload })
     }
 
-    /// The share of the time that calls would wait, with the capacity of one tier made so many times as large.
+    /// Returns the share of the time that calls would wait if one tier were `times` as large.
     pub(crate) fn waiting(&self, tier: usize, times: u64) -> Option<f64> {
         let mut hardware = self.hardware.clone();
         let capacity = &mut hardware.tiers.get_mut(tier)?.capacity;
@@ -73,8 +73,7 @@ impl Prediction {
     }
 }
 
-/// The steps of an application that made these calls, and that keeps what it reads. Versions that the time line has no writing of are
-/// left out.
+/// Returns the steps of an application that made these calls. Leaves out restores of versions whose checkpoint is not in the time line.
 fn ops(calls: &[Call]) -> Vec<Op> {
     let (mut written, mut ops) = (BTreeSet::new(), Vec::new());
     for call in calls {

@@ -1,4 +1,4 @@
-//! The faults of machines and runs, and the sentence of each: one table.
+//! A table of the faults of machines and runs, with a test and a sentence for each.
 
 use super::Examined;
 use super::machine::Place;
@@ -7,27 +7,27 @@ use super::trace::{Hop, Run};
 use crate::output::bytes;
 use serde::Serialize;
 
-/// The share of a run from which on waiting for something is worth a sentence.
+/// The share of a run that calls must wait for one cause before a rule reports it.
 const SHARE: f64 = 0.05;
 
-/// Seconds until a small version is durable from which on many of them wait for nothing else: ten times what a disk, or an object
-/// store in the same building, takes.
+/// Seconds until a small version is durable, above which programs with many small versions wait for little else: ten times the seconds of
+/// a disk, or of an object store in the same building.
 const LATENCY_S: f64 = 0.1;
 
-/// Something that is wrong.
+/// A fault that was found.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) fault: &'static str,
     pub(crate) says: String,
 }
 
-/// How something wrong shows.
+/// A fault, and the test that finds it.
 pub(crate) struct Rule {
     fault: &'static str,
     test: Test,
 }
 
-/// The place that a rule looks at. The sentence is `None` where nothing is wrong.
+/// The test of a rule, by the thing that it examines. Returns the sentence to print, or `None` if nothing is wrong.
 enum Test {
     Place(fn(&Place) -> Option<String>),
     Run(fn(&Run) -> Option<String>),
@@ -329,7 +329,7 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
-/// The rate of a hop in all runs together, in bytes per second; `None` if it carried nothing.
+/// Returns the rate of a hop in all runs together, in bytes per second; `None` if it carried nothing.
 fn together(examined: &Examined, hop: &Hop) -> Option<f64> {
     let hops = examined.runs.iter().flat_map(Run::hops);
     let same = hops.filter(|other| (&other.from, &other.to) == (&hop.from, &hop.to));
@@ -337,7 +337,7 @@ fn together(examined: &Examined, hop: &Hop) -> Option<f64> {
     (hop.rate > 0.0).then_some(sum)
 }
 
-/// The rate of the slowest place for the direction of a hop to or from storage.
+/// Returns the rate of the slowest place for the direction of a hop to or from storage; `None` for a hop between memories.
 fn measured(examined: &Examined, hop: &Hop) -> Option<f64> {
     let is_memory = |tier: &str| ["device", "host", "peers"].contains(&tier);
     let rate: fn(&Place) -> f64 = match (is_memory(&hop.from), is_memory(&hop.to)) {
@@ -349,7 +349,7 @@ fn measured(examined: &Examined, hop: &Hop) -> Option<f64> {
     rates.filter(|rate| *rate > 0.0).min_by(f64::total_cmp)
 }
 
-/// The share of a run in which calls waited for versions, if the fetch of most was asked for when the calls came; else 0.
+/// Returns the share of a run in which calls waited for versions, if most of these were fetched only when the calls came; else 0.
 fn unforeseen(run: &Run) -> f64 {
     let asked = |when: &str| run.sum("waits_total", &["cause=wait for arrival", when]);
     match asked("asked=with the call") > asked("asked=before") {
@@ -358,8 +358,8 @@ fn unforeseen(run: &Run) -> f64 {
     }
 }
 
-/// Returns true if hinted versions were evicted after their prefetch as often as a tenth of the restores. Without hints the engine
-/// guesses.
+/// Returns true if the prefetched copies that were evicted before their use are more than a tenth of the restores. False without hints, as
+/// the engine then guessed.
 fn is_misled(run: &Run) -> bool {
     if run.sum("hinted_total", &[]) == 0.0 {
         return false;
@@ -368,7 +368,8 @@ fn is_misled(run: &Run) -> bool {
     run.sum("tier_copies_total", &["kind=dropped prefetches"]) * 10.0 > restores
 }
 
-/// Says how large a cache would halve what calls wait for, if twice, four or eight times would.
+/// Returns a sentence with the cache size that would halve the waiting of calls: two, four or eight times the present one. `None` if calls
+/// wait little, or none of the sizes helps.
 fn larger(run: &Run, tier: &str) -> Option<String> {
     let tiers = run.tiers();
     let at = tiers.iter().position(|(name, _)| name == tier)?;

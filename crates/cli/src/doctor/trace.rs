@@ -1,4 +1,4 @@
-//! The files that an engine leaves: its counters as OpenMetrics text, and its time line, which has that text, too.
+//! The files that an engine writes: counters as OpenMetrics text, and a time line, which has the same text, too.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(crate) struct Call {
     pub(crate) writes: bool,
     pub(crate) version: u64,
     pub(crate) bytes: u64,
-    /// Time in which the application computed before.
+    /// Time between the end of the calls before and this call, in which the application computed.
     pub(crate) computed_ns: u64,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Call {
 pub(crate) struct Hop {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Bytes per second while it was busy; 0 if it carried nothing.
+    /// Bytes per second while transfers were under way; 0 if there were none.
     pub(crate) rate: f64,
 }
 
 impl Run {
-    /// Reads a time line or OpenMetrics text. A file of another kind, or one that was cut off before the metrics, is an error.
+    /// Reads a time line or OpenMetrics text. Fails for a file of another kind, or a file that was cut off before the metrics.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let text =
@@ -69,7 +69,7 @@ impl Run {
         })
     }
 
-    /// The sum of the values of a name whose labels are these, as `cause=wait for room`.
+    /// Returns the sum of the samples with this name and these labels, such as `cause=wait for room`.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let is_it = |sample: &&Metric| {
             let mut labels = labels.iter().filter_map(|label| label.split_once('='));
@@ -82,18 +82,18 @@ impl Run {
             .sum()
     }
 
-    /// Seconds for which calls waited for a cause, as a share of the run.
+    /// Returns the share of the run for which calls waited for a cause.
     pub(crate) fn blocked(&self, cause: &str) -> f64 {
         let cause = format!("cause={cause}");
         self.share(self.sum("blocked_seconds_sum", &[&cause]))
     }
 
-    /// The share of the run that so many seconds are.
+    /// Returns `seconds` as a share of the run.
     pub(crate) fn share(&self, seconds: f64) -> f64 {
         seconds / self.sum("running_seconds", &[]).max(1e-9)
     }
 
-    /// The tiers, fastest first, with the bytes of each that may be used.
+    /// Returns the tiers, fastest first, with the bytes that may be used of each.
     pub(crate) fn tiers(&self) -> Vec<(String, f64)> {
         let tiers = self
             .samples
@@ -131,7 +131,7 @@ impl Metric {
     }
 }
 
-/// Reads `tierflow_name{key="value",…} number`; `None` for other lines. The engine's labels have no quotes and no commas in them.
+/// Parses `tierflow_name{key="value",…} number`; returns `None` for other lines. The engine's labels have no quotes and no commas in them.
 fn sample(line: &str) -> Option<Metric> {
     let (name, rest) = line.strip_prefix("tierflow_")?.split_once('{')?;
     let (labels, value) = rest.split_once("} ")?;

@@ -2,7 +2,7 @@
 
 use tierflow_store::container::{Element, RegionInfo};
 
-/// The head of an .npy file, format 1.0.
+/// Returns the head of an .npy file, format 1.0.
 pub(super) fn head(region: &RegionInfo) -> Vec<u8> {
     let extents = match region.element {
         Element::Bytes => vec![region.length],
@@ -11,7 +11,7 @@ pub(super) fn head(region: &RegionInfo) -> Vec<u8> {
     let extents: String = extents.iter().map(|extent| format!("{extent}, ")).collect();
     let kind = region.element.numpy();
     let mut text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({extents}), }}");
-    // Magic, two bytes of version, two of length, the text, a newline: a multiple of 64.
+    // The head has 6 bytes of magic, two of version, two of length, the text and a newline: together a multiple of 64.
     let padding = (10 + text.len() + 1).next_multiple_of(64) - (10 + text.len() + 1);
     text.extend(std::iter::repeat_n(' ', padding));
     text.push('\n');

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use tierflow_store::container::{Element, RegionInfo};
 
-/// Returns the format's name of a type; `None` for one that it lacks.
+/// Returns the format's name of a type; `None` if the format lacks the type.
 fn dtype(element: Element) -> Option<&'static str> {
     Some(match element {
         Element::Bytes | Element::U8 => "U8",
@@ -28,8 +28,8 @@ fn dtype(element: Element) -> Option<&'static str> {
     })
 }
 
-/// Writes the head of a file with these arrays, in their order. `structure` is the JSON of the tree that they are of, which becomes
-/// the entry `tree` of the file's metadata.
+/// Returns the head of a file with these arrays, in their order. `structure` is the JSON of the tree that the arrays belong to, and
+/// becomes the entry `tree` of the file's metadata.
 pub(super) fn head(regions: &[&RegionInfo], structure: Option<&str>) -> Result<Vec<u8>> {
     let mut entries = Map::new();
     if let Some(structure) = structure {

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use tierflow_store::container::{Element, RegionInfo};
 
-/// Bytes of a chunk at most, unless one row of an array has more.
+/// The most bytes of a chunk, unless one row of an array has more.
 const CHUNK_BYTES: u64 = 64 << 20;
 
-/// Returns the format's name of a type; `None` for one that it lacks.
+/// Returns the format's name of a type; `None` if the format lacks the type.
 fn data_type(element: Element) -> Option<String> {
     let bits = 8 * element.size();
     Some(match element.numpy().chars().nth(1)? {
@@ -25,7 +25,7 @@ fn data_type(element: Element) -> Option<String> {
     })
 }
 
-/// The description of an array whose chunks have so many rows.
+/// Returns the description of an array whose chunks have `rows` rows.
 fn array(region: &RegionInfo, shape: &[u64], rows: u64) -> Result<Value> {
     let data_type = data_type(region.element).with_context(|| {
         format!(
@@ -55,7 +55,8 @@ fn array(region: &RegionInfo, shape: &[u64], rows: u64) -> Result<Value> {
     }))
 }
 
-/// Names come from files that are not trusted: none leads out of the folder, and none is that of another node's file.
+/// Checks a region's name, as it comes from a file that is not trusted: the name must not lead out of the folder, nor be the name of a file
+/// that Zarr writes itself.
 fn check_name(name: &str) -> Result<()> {
     let plain = |part: &str| {
         !part.is_empty()
@@ -122,7 +123,7 @@ pub(super) fn write(
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            // The last chunk has rows beyond the array, as all have one shape.
+            // All chunks have the same shape, so the last one may have rows beyond the array.
             let mut part = part.to_vec();
             part.resize(chunk, 0);
             std::fs::write(path, part)?;
@@ -137,7 +138,7 @@ fn group(folder: &Path, attributes: &Value) -> Result<()> {
     node(folder, &described)
 }
 
-/// Makes the folder of a group or an array. One that is there is that of another region of the name.
+/// Makes the folder of a group or an array. Fails if the folder exists: another region has the same name.
 fn node(folder: &Path, described: &Value) -> Result<()> {
     std::fs::create_dir(folder)
         .and_then(|()| std::fs::write(folder.join("zarr.json"), described.to_string()))

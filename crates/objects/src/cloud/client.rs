@@ -1,4 +1,4 @@
-//! The HTTP client of the stores.
+//! The HTTP client of the object stores.
 
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector};
 use object_store::{ClientOptions, Error, Result};
@@ -6,8 +6,8 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connects with TLS by Graviola, which needs no C compiler, and the system's certificates (or those that `SSL_CERT_FILE`
-/// names). Nothing is set for the whole process.
+/// Makes HTTP clients with TLS by Graviola, which needs no C compiler, and with the system's certificates, or those that `SSL_CERT_FILE`
+/// names. Changes no setting of the whole process.
 #[derive(Debug)]
 pub(super) struct Connector;
 

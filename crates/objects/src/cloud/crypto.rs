@@ -1,4 +1,4 @@
-//! Signatures of requests.
+//! The cryptography that signs requests.
 
 use graviola::hashing::hmac::Hmac;
 use graviola::hashing::{Hash, HashContext, HashOutput, Sha256};
@@ -10,11 +10,11 @@ use object_store::{Error, Result};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
-/// Graviola: what TLS uses, too.
+/// The cryptography of Graviola, which TLS uses, too.
 #[derive(Debug)]
 pub(super) struct Graviola;
 
-/// Returns true if this CPU has the instructions that Graviola panics without.
+/// Checks that this CPU has the instructions without which Graviola panics.
 pub(super) fn supported() -> tierflow_store::Result<()> {
     #[cfg(target_arch = "x86_64")]
     let is_supported = std::arch::is_x86_feature_detected!("aes")

@@ -1,4 +1,4 @@
-//! Measurements of copies, and their memory and streams.
+//! Measures copies, with memory and streams for them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl CopySpec {
 pub(super) struct Bench<'a> {
     devices: &'a [Device],
     endpoints: Vec<Endpoint>,
-    /// The link from each device to each other one; `None` if there is none.
+    /// The link from each device to each other device; `None` if there is no link.
     ways: Vec<Vec<Option<PeerLink>>>,
     bytes: usize,
     effort: Effort,
@@ -110,12 +110,12 @@ impl<'a> Bench<'a> {
         self.ways[from][to]
     }
 
-    /// Bytes per second from a device to a peer.
+    /// Measures the bytes per second from a device to a peer.
     pub(super) fn alone(&self, from: usize, to: usize) -> Result<f64> {
         self.best(&[CopySpec::new(from, Some(to), self.bytes)])
     }
 
-    /// Bytes per second from a device to these peers at once; `None` if there is no peer.
+    /// Measures the bytes per second from a device to these peers at once; `None` if there is no peer.
     pub(super) fn send(&self, from: usize, peers: &[usize]) -> Result<Option<f64>> {
         let copies: Vec<_> = peers
             .iter()
@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
         self.best_of_some(&copies)
     }
 
-    /// Bytes per second from these peers to a device at once; `None` if there is no peer.
+    /// Measures the bytes per second from these peers to a device at once; `None` if there is no peer.
     pub(super) fn receive(&self, to: usize, peers: &[usize]) -> Result<Option<f64>> {
         let copies: Vec<_> = peers
             .iter()
@@ -133,8 +133,8 @@ impl<'a> Bench<'a> {
         self.best_of_some(&copies)
     }
 
-    /// Bytes per second from a device to these peers and the host at once. The lengths let both copies end together if
-    /// they do not disturb each other.
+    /// Measures the bytes per second from a device to these peers and the host at once. Chooses the lengths so that all copies
+    /// end together if they do not disturb each other.
     pub(super) fn send_all(
         &self,
         from: usize,
@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         self.best(&copies)
     }
 
-    /// Bytes per second from these devices to the host at once.
+    /// Measures the bytes per second from these devices to the host at once.
     pub(super) fn to_host(&self, gpus: &[usize]) -> Result<f64> {
         let copies: Vec<_> = gpus
             .iter()
@@ -171,11 +171,11 @@ impl<'a> Bench<'a> {
         self.best(copies).map(Some)
     }
 
-    /// Bytes per second of all these copies together. The fastest trial counts.
+    /// Measures the bytes per second of all these copies together. The fastest trial counts.
     fn best(&self, copies: &[CopySpec]) -> Result<f64> {
         let bytes: usize = copies.iter().map(|copy| copy.bytes).sum();
         let mut shortest = Duration::MAX;
-        // Makes one more trial than counts, to warm up.
+        // There is one more trial than `trials`, to warm up.
         for _ in 0..=self.effort.trials {
             let timed_copies = copies.iter().map(|copy| self.timed_copy(*copy));
             let timed_copies = timed_copies.collect::<Result<Vec<_>>>()?;
