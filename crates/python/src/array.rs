@@ -87,12 +87,12 @@ impl Arrays {
         self.0.iter().map(|given| given.array.as_ref())
     }
 
-    /// Returns the arrays' bytes as regions to read. They borrow `self`, which holds the bytes.
+    /// Returns the arrays' bytes as regions to read. The regions borrow `self`, which holds the bytes.
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
         self.0.iter().map(|given| given.memory.region()).collect()
     }
 
-    /// Returns the arrays' bytes as regions to write. They borrow `self`, which holds the bytes.
+    /// Returns the arrays' bytes as regions to write. The regions borrow `self`, which holds the bytes.
     pub(crate) fn regions_mut(&mut self) -> Vec<RegionMut<'_>> {
         let all = self.0.iter_mut();
         all.map(|given| given.memory.region_mut()).collect()

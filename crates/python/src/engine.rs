@@ -85,8 +85,8 @@ impl Engine {
     /// `names`, one for each array, let `restore_regions` restore single arrays, and are stored in files. Element types and shapes
     /// are stored with the arrays.
     ///
-    /// `within_error` is the most by which a value of this version may differ when it comes back, in the unit of the values. It
-    /// replaces the bounds of `compress`. Arrays without a bound there come back as they were.
+    /// `within_error` replaces the bounds of `compress` for this version: a value that comes back differs by at most so much, in the
+    /// unit of the values. Arrays without a bound in `compress` come back as they were.
     #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None, within_error = None))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn checkpoint(
@@ -205,8 +205,8 @@ impl Engine {
         })
     }
 
-    /// Reserves `count` consecutive numbers for new versions, and returns them as a range. They are above all numbers that versions
-    /// of this engine have or had, that hints name, and that other calls returned. So the users of one engine never share a number.
+    /// Reserves `count` consecutive numbers for new versions, and returns them as a range: above all numbers that versions of this
+    /// engine have or had, that hints name, and that other calls returned. So the users of one engine never share a number.
     fn reserve<'py>(&self, py: Python<'py>, count: u64) -> Answer<Bound<'py, PyAny>> {
         let reserved = self.tried(py, |engine| engine.reserve(count))?;
         let range = py.import("builtins")?.getattr("range")?;
@@ -409,9 +409,9 @@ impl Engine {
     }
 
     /// Ends the engine, its transfers and its history. If versions outlive the engine, `close` waits until they are durable: as long
-    /// as bytes get to storage, and `closing_patience` after the last. It does not wait for versions that `suspend` gave up. If
-    /// `close` raises an exception, the engine stays open: correct the cause, and close the engine again. Slots that are still lent
-    /// stay valid, and the last of them ends the engine. A second `close` does nothing.
+    /// as bytes get to storage, and `closing_patience` after the last. `close` does not wait for versions that `suspend` gave up. If
+    /// it raises an exception, the engine stays open: correct the cause, and close the engine again. Slots that are still lent stay
+    /// valid, and the last of them ends the engine. A second `close` does nothing.
     ///
     /// An engine that is never closed waits as long when its last reference is dropped or the interpreter ends. A `ResourceWarning`
     /// names the versions that are lost then.

@@ -18,8 +18,8 @@
 //! - No lock is held while Python is called: a thread that waits for the lock may hold the interpreter.
 //! - A fork of the process touches nothing of the engine but the number of its process.
 //!
-//! **Deliberately absent.** The module links to no CUDA, NumPy or framework. Its only state is the table of tapes by the numbers that
-//! XLA's programs know, and the list of array types whose exchange functions are known.
+//! **Deliberately absent.** The module links to no CUDA, NumPy or framework. The module's only state is the table of tapes by the numbers
+//! that XLA's programs know, and the list of array types whose exchange functions are known.
 #![deny(unsafe_code)]
 
 mod array;

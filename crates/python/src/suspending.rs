@@ -64,7 +64,7 @@ fn shown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "None".to_owned(), |value| value.to_string())
 }
 
-/// The notice of a preemption. One of the `signals` of the batch system gives it, and leaves the job `grace` seconds; `give` gives it, too.
+/// The notice of a preemption: a signal among the `signals` of the batch system gives it, and leaves the job `grace` seconds; or `give` does.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Notice(OfJob);
 

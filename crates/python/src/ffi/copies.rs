@@ -48,7 +48,7 @@ pub(crate) fn read(
     ordered(stream, wait, copied)
 }
 
-/// Says if this thread waits for the copy. It must wait if no stream of a framework orders the work after the copy.
+/// Says if this thread waits for the copy. A copy that no stream of a framework orders before later work must be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,

@@ -10,7 +10,7 @@ use tierflow_bind::Span;
 
 /// A view of an object's memory. The view keeps the memory in place until it is dropped, which needs the interpreter.
 pub(crate) struct View {
-    /// The structure of the protocol. It is never moved, as some objects point into it.
+    /// The structure of the protocol, which is never moved, as some objects point into it.
     raw: Pin<Box<ffi::Py_buffer>>,
 }
 

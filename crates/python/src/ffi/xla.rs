@@ -319,7 +319,7 @@ pub(crate) fn capsule(py: Python<'_>, handler: Handler) -> PyResult<Bound<'_, Py
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
-/// Returns the address of the number of a run, which has 4 bytes. It lies in host memory unless the call has a stream.
+/// Returns the address of the number of a run, which has 4 bytes: an address in host memory unless the call has a stream.
 pub(crate) fn host_number(span: Span) -> Result<*mut u32, String> {
     match span.bytes() {
         4 => Ok(ptr::with_exposed_provenance_mut(span.address() as usize)),

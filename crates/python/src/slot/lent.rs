@@ -15,7 +15,7 @@ use crate::errors::Answer;
 use crate::ffi::dlpack::{self, CPU, CUDA};
 use crate::order;
 
-/// A lent slot. Its Python object and all arrays over its bytes share it; the last of them gives it back.
+/// A lent slot. The slot's Python object and all arrays over its bytes share it; the last of them gives it back.
 pub(crate) struct LentSlot {
     pub(crate) slot: Slot,
     layout: Layout,
