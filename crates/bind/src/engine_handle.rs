@@ -264,8 +264,8 @@ impl EngineHandle {
     /// Closes the engine for good.
     ///
     /// # Errors
-    /// [`Error::Lost`] names the versions that were not durable in time. Those are lost when the last holder drops the engine, which
-    /// does not report them again.
+    /// [`Error::Lost`] names the versions that were not durable in time. The last holder loses them when it drops the engine, without a
+    /// second report.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let ended = self.settle(until);
         if let Err(error) = &ended {

@@ -24,9 +24,9 @@ pub enum Status {
     Stalled = 5,
     /// Go on from an older version.
     Damaged = 6,
-    /// Correct the storage.
+    /// Make the storage usable, then call again.
     Storage = 7,
-    /// Correct the device, or choose another one.
+    /// Make the device usable, or choose another one.
     Device = 8,
     /// Start all ranks together, as many as there were.
     Group = 9,

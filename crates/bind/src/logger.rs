@@ -28,7 +28,7 @@ static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The names of `tracing`'s spans have another target.
+        // Spans of `tracing` come with another target.
         metadata.target().starts_with("tierflow")
     }
 

@@ -34,7 +34,7 @@ pub mod parse {
 /// The host memory that is made ready before its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// This many bytes ahead of the use.
+    /// Memory that is this many bytes ahead of the use.
     Ahead(usize),
     /// All memory.
     Full,

@@ -197,7 +197,7 @@ impl<'a> Order<'a> {
         }
         // 0 is another name of the legacy default stream.
         let handle = handle.max(1);
-        // This question comes first, as any other call would spoil a graph that is being captured.
+        // `is_captured` comes first, as any other call would spoil a graph that is being captured.
         // SAFETY: the caller's promise.
         if unsafe { self.streams.device.is_captured(handle) }? {
             return Err(Failure::argument(
