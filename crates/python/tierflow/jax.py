@@ -184,7 +184,7 @@ def while_loop(
 
     `cond` and `body` are those of JAX. The number of steps need not be known or bounded; `max_steps` ends the loop in any case. States may
     have leaves of any type; leaves of integers have no gradient. `buffers` picks leaves of a state that `body` fills, each element once. `body`
-    may read an element of them only after it has written it. They are not saved: the backward pass has them as they were at the end.
+    may read an element of them only after it has written it. Such leaves are not saved: the backward pass has them as they were at the end.
     """
     leaves, structure = tree_flatten(tree_map(jnp.asarray, init))
     places = tree_unflatten(structure, range(len(leaves)))

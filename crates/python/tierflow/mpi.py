@@ -19,7 +19,7 @@ _WINDOW = 8
 
 _groups = 0
 # Requests that have not ended, each with the memory that MPI reads or writes until the end. The list outlives groups, as a group may be
-# deleted before its requests end. Messages have their group's tag and their rank. One thread tests a request at a time.
+# deleted before its requests end. Messages have their group's tag and their rank. A lock lets only one thread test a request at a time.
 _under_way: list[tuple[int | None, int | None, Any, Any]] = []
 _testing = threading.Lock()
 # MPI ends after the interpreter, so the interpreter must not free the memory when it ends.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "Stored", "keep_in"]
 
-# A function that takes a variable apart. It returns the arrays, and a function that makes an equal variable from such arrays.
+# A function that takes a variable apart: returns the arrays, and a function that makes an equal variable from such arrays.
 _Split = Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]]
 
 # The store of the tape that is keeping a step's variables at this moment.
