@@ -207,7 +207,7 @@ class Storage:
         return range(action.n0, action.n1 if most is None else min(action.n1, most))
 
     def save(self, step: int, state: Any) -> bool:
-        """In a `Forward`: keeps `state`, the state at the start of `step`, if the schedule wants that. Returns true if it was kept."""
+        """Keeps `state`, the state at the start of `step`, if the schedule wants that. Returns true if it was kept. Call it in a `Forward`."""
         if not isinstance(self._action, Forward):
             raise RuntimeError(f"{self._action!r} saves nothing: call save in a Forward")
         restart, adjoint = _wanted(self._action, step)
@@ -218,14 +218,14 @@ class Storage:
         return True
 
     def restart(self, into: Any = None) -> Any:
-        """In a `Copy` or `Move`: restores the state that the forward goes on from; returns `None` if the forward does not follow. With
+        """Restores the state that the forward goes on from, in a `Copy` or `Move`. Returns `None` if no forward follows the action. With
         `into`, a state of the same form, the arrays there are filled in place.
         """
         return None if self._restart is None else self._read(self._restart, into)
 
     def load(self, step: int, into: Any = None) -> Any:
-        """In a `Reverse`: restores the state at the start of `step`. With `into`, a state of the same form, the arrays there are filled in
-        place."""
+        """Restores the state at the start of `step`. With `into`, a state of the same form, the arrays there are filled in place. Call it in a
+        `Reverse`."""
         if not isinstance(self._action, Reverse):
             raise RuntimeError(f"{self._action!r} loads nothing: call load in a Reverse")
         if step in self._there:

@@ -96,7 +96,7 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan(step, init, xs, length, reverse, unroll)`, with the states of its forward pass in `tape`'s engine.
+    """Does `jax.lax.scan(step, init, xs, length, reverse, unroll)`, with the states of the forward pass in `tape`'s engine.
 
     `unroll` applies to both passes. Unrolling helps only if steps are small, and then states are small, too: put several steps into one
     instead.
@@ -180,7 +180,7 @@ def while_loop(
     max_steps: int | None = None,
     buffers: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """`jax.lax.while_loop(cond, body, init)` with a gradient, and the states of its forward pass in `tape`'s engine.
+    """Does `jax.lax.while_loop(cond, body, init)` with a gradient, and the states of the forward pass in `tape`'s engine.
 
     `cond` and `body` are those of JAX. The number of steps need not be known or bounded; `max_steps` ends the loop in any case. States may
     have leaves of any type; leaves of integers have no gradient. `buffers` picks leaves of a state that `body` fills, each element once. `body`

@@ -133,11 +133,11 @@ class Store(TapePackageData):  # type: ignore[misc]
         return _Schedule(self, schedule)
 
     def clear(self) -> None:
-        """Is called when the tape was cleared: its variables are gone, and their versions with them."""
+        """Forgets the stored variables: the tape was cleared, so its variables are gone, and their versions with them."""
         self.reset()
 
     def reset(self) -> None:
-        """Is called when the forward is evaluated anew. Withdraws the hints. Stored variables stay until the tape replaces them."""
+        """Withdraws the hints, as the forward is evaluated anew. Stored variables stay until the tape replaces them."""
         self.pause_checkpointing()
         self._engine.forget_hints(sorted(self._hinted))
         self._hinted = set()
@@ -148,8 +148,8 @@ class Store(TapePackageData):  # type: ignore[misc]
         """Returns None: a checkpoint of the tape has the stored variables themselves, which keep their versions."""
 
     def restore_from_checkpoint(self, state: object) -> None:
-        """Is called when the tape goes back to the checkpoint with this `state`. The tape has other stored variables now, which are hinted when
-        it restores the first one."""
+        """Notes that the tape went back to the checkpoint with this `state` and has other stored variables now, which are hinted when the tape
+        restores the first one."""
         self._is_new = True
 
     def copy(self) -> Store:
@@ -200,11 +200,11 @@ class Store(TapePackageData):  # type: ignore[misc]
             self._engine.forget_hints([version])
 
     def goes_on(self) -> None:
-        """Is called before the tape restores another step."""
+        """Prepares for the restore of another step."""
         self._restored = ([], self._restored[0])
 
     def goes_back(self, ahead: Iterator[CheckpointAction]) -> None:
-        """Is called before the tape restores the step of the first action of `ahead`. Hints the versions to restore, if they changed."""
+        """Prepares for the restore of the first action of `ahead`: hints the versions to restore, if they changed."""
         self.goes_on()
         if not self._is_new:
             return

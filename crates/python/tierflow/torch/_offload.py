@@ -244,7 +244,7 @@ class _Iteration:
             self.back.popleft()
 
     def gone(self, entry: _Entry) -> None:
-        """Is called when nothing refers to the entry any more: discards its version and frees its memory."""
+        """Discards the version of an entry that nothing refers to any more, and frees its memory."""
         if entry.arrival is not None:
             # Work that did not wait for the copy may reuse the entry's memory.
             self.owner.ways.work_waits(entry.arrival, None)
