@@ -42,7 +42,7 @@ from ._tierflow import Engine, ProduceSlot, number_of_bytes
 __all__ = ["history"]
 
 _VERSIONS = ("0.1.0",)
-_ALIGNMENT = 256  # bytes, of each store of a chunk
+_ALIGNMENT = 256  # bytes: each store of a chunk begins at a multiple
 _POINTER = (1 << 64) - 1
 _NO_FILES = (ctypes.c_char_p * 0)()
 _HAS_GONE = (
@@ -112,11 +112,11 @@ class history:
 class _Layout:
     """The cut of a history into chunks. A chunk has all stores of a manager, one after the other."""
 
-    steps: int  # that are stored
-    chunk_steps: int  # of each chunk but the last
-    step_bytes: int  # of one store, for all shots
+    steps: int  # number of stored steps
+    chunk_steps: int  # steps of each chunk but the last
+    step_bytes: int  # bytes of a step in one store, for all shots
     stores: int
-    first: int  # the version of the first chunk
+    first: int  # version of the first chunk
 
     @property
     def chunks(self) -> int:
@@ -132,7 +132,7 @@ def _cut(manager: _ChunkedStorage) -> _Layout:
     step_bytes, steps, stores = shot * manager.n_shots, manager.nt // manager.step_ratio, sum(manager.kept)
     chunk_steps = min(max(1, manager.owner.chunk // (stores * step_bytes)), max(1, steps))
     if 1 < chunk_steps < steps and chunk_steps * manager.step_ratio % 2:
-        chunk_steps -= 1  # an even number of time steps leaves Deepwave's two buffers in their places
+        chunk_steps -= 1  # after an even number of time steps, Deepwave's two buffers are in their places
     first = manager.owner.engine.reserve(-(-steps // chunk_steps)).start
     return _Layout(steps, chunk_steps, step_bytes, stores, first)
 
@@ -270,13 +270,13 @@ class _ChunkedStorage(_deepwave_storage.StorageManager):
 
     def begin(self, owner: history) -> None:
         self.owner = owner
-        self.kept: list[bool] = []  # which of the stores are wanted
-        self.buffers: list[torch.Tensor] = []  # two for each store that is compressed
-        self.held: set[int] = set()  # the versions; they go when the manager goes
+        self.kept: list[bool] = []  # a flag for each store: true if it is wanted
+        self.buffers: list[torch.Tensor] = []  # two for each compressed store
+        self.held: set[int] = set()  # versions to discard when the manager is deleted
         self.layout: _Layout | None = None
         self.is_reading = False
-        self.chunk: int | None = None  # that is open
-        self.address = 0  # of that chunk
+        self.chunk: int | None = None  # the open chunk
+        self.address = 0  # address of the open chunk
         kind, _, number = owner.engine.device.partition(":")
         device = (kind, int(number)) if number else ("cpu", 0)
         has_cache = kind == "host" or owner.engine.metrics()["tiers"][0]["name"] == "device"
@@ -386,7 +386,7 @@ class _TimeLoop:
 
     def __init__(self, is_forward: bool) -> None:
         self.is_forward = is_forward
-        self.lengths: set[int] = set()  # time steps of the chunks of the managers that were met
+        self.lengths: set[int] = set()  # time steps of a chunk, of each manager so far
         self.touched: dict[int, _ChunkedStorage] = {}
         self.part = range(0)
 
