@@ -171,7 +171,7 @@ impl Drop for Slot {
             std::mem::forget((self.lent.take(), Arc::clone(&self.engine)));
             return;
         }
-        // An error means that the device is lost, and the bytes with it.
+        // After an error, such as of a lost device, the slot is given back at once.
         let _done_or_lost = self.end(SlotEnd::Cancel, OrderAfter::AllWork);
         if let Some(EngineSlot::Consumed(slot)) = self.lent.take() {
             slot.give_back();

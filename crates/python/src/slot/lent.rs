@@ -113,7 +113,7 @@ impl Drop for LentSlot {
     fn drop(&mut self) {
         let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
         if is_consumed && self.process.is_current() {
-            // An error means that the device is lost. The slot is given back when it is dropped.
+            // After an error, such as of a lost device, dropping the slot gives it back.
             let _consumed_or_lost = self.slot.end(SlotEnd::Keep, OrderAfter::AllWork);
         }
     }
