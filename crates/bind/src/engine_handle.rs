@@ -1,4 +1,4 @@
-//! An engine, what its calls share, and how it ends.
+//! The engine of a door: its handle, which calls and slots share, and its end.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -19,24 +19,24 @@ use crate::statistics::Statistics;
 use crate::streams::{DeviceStreams, Order};
 use crate::until::Until;
 
-/// The engines of this process. A fork has none of them.
+/// The engines that this process opened. A fork has none of them.
 static OPEN: PerProcess<Mutex<Vec<Weak<EngineHandle>>>> = PerProcess::new();
 
-/// Calls of a language around the end of an engine.
+/// Functions of a language that an engine calls, mostly when it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Door {
-    /// Runs what may wait: without the lock of an interpreter, say.
+    /// Calls a function that may wait, for example without the lock of an interpreter.
     pub detached: fn(&mut (dyn FnMut() + Send)),
-    /// Tells which versions were lost when an engine ended that was not closed.
+    /// Reports the versions that were lost when an engine ended without being closed.
     pub lost: fn(&Failure),
-    /// Tells what a start found.
+    /// Reports the versions and the damage that an engine found when it was opened.
     pub started: fn(&Engine),
-    /// The ranks of a group can still send each other messages when the process ends.
+    /// True if the ranks of a group can still send each other messages when the process ends.
     pub ranks_meet_at_end: bool,
 }
 
 impl Default for Door {
-    /// Losses are errors in the log.
+    /// Makes a door that writes losses and starts to the log.
     fn default() -> Self {
         Self {
             detached: |run| run(),
@@ -49,22 +49,22 @@ impl Default for Door {
 
 /// The engine is open.
 const OPENED: u8 = 0;
-/// The engine was closed: everything was durable then.
+/// The engine was closed: every version was durable then.
 const CLOSED: u8 = 1;
-/// The engine was ended, and the caller knows what was lost.
+/// The engine was ended, and the caller knows the lost versions.
 const ENDED: u8 = 2;
 
-/// An engine that is ended when this is dropped: without a word if it was closed before, or nothing is lost.
+/// An engine. Dropping it ends the engine, and reports versions that are lost by that.
 #[derive(Debug)]
 pub struct OpenEngine {
-    /// There until it is dropped.
+    /// `Some` until this value is dropped.
     engine: Option<Engine>,
     state: AtomicU8,
     process: OwnerProcess,
     door: Door,
-    /// True if redundancy is made in calls of the application alone.
+    /// True if only calls of the application make redundancy, and nothing does in the background.
     is_driven: bool,
-    /// The place of its statistics once it ends.
+    /// The engine's statistics, and the file for them.
     statistics: Statistics,
 }
 
@@ -90,7 +90,8 @@ impl Drop for OpenEngine {
             return;
         }
         let state = *self.state.get_mut();
-        // Slots that were lent beyond the end may have been committed since; ranks that meet in calls meet no more.
+        // After `close`, slots that were still lent may have been committed, so the engine is closed again. But ranks that meet only in
+        // calls meet no more.
         let is_over = state == ENDED || (state == CLOSED && self.is_driven);
         let (mut engine, mut ended) = (Some(engine), Ok(()));
         (self.door.detached)(&mut || {
@@ -110,19 +111,19 @@ impl Drop for OpenEngine {
     }
 }
 
-/// An engine and what its calls share. Slots hold it, too.
+/// An engine and the values that its calls share. Calls and slots hold it.
 #[derive(Debug)]
 pub struct EngineHandle {
     /// The engine itself.
     pub engine: OpenEngine,
-    /// Where its fastest memory is.
+    /// The device of the engine's fastest memory.
     pub device: Device,
-    /// Its streams.
+    /// The streams of the device.
     pub streams: DeviceStreams,
     closing_patience: Duration,
-    /// Redundancy passes by functions of the application's.
+    /// True if redundancy passes between the ranks by functions of the application.
     passes_by_group: bool,
-    /// A value that outlives the engine, such as the group that it calls: the last field.
+    /// A value that outlives the engine, such as the group that it calls. The last field is dropped last.
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -133,10 +134,10 @@ impl Borrow<Engine> for EngineHandle {
 }
 
 impl EngineHandle {
-    /// Opens an engine as the options say.
+    /// Opens an engine with these options.
     ///
     /// # Errors
-    /// Errors of the options, of the device, and of building the engine.
+    /// `Argument` if the options do not fit together; the errors of opening the device and of building the engine.
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
         let (closing_patience, beside) = (options.closing_patience(), options.beside.clone());
         let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
@@ -167,13 +168,13 @@ impl EngineHandle {
         Ok(handle)
     }
 
-    /// Returns true if its fastest memory is a GPU's.
+    /// Returns true if the engine's device is a GPU.
     #[must_use]
     pub fn is_cuda(&self) -> bool {
         self.streams.is_cuda()
     }
 
-    /// A call behind the work given to the stream of this handle; 0 for all work given to the device.
+    /// Orders a call after the work given to the stream with this handle; 0 stands for all work given to the device.
     ///
     /// # Errors
     /// As [`Order::after`] and [`Order::behind_all_work`].
@@ -191,39 +192,39 @@ impl EngineHandle {
         Ok(order)
     }
 
-    /// Returns what was measured, what cannot be read and what was lost, as a JSON document.
+    /// Returns the measurements, the damage and the losses as a JSON document.
     #[must_use]
     pub fn statistics(&self) -> String {
         self.engine.statistics.text(&self.engine)
     }
 
-    /// The process that opened it, if that is another one.
+    /// Returns the number of the process that opened the engine, if it is another process.
     #[must_use]
     pub fn other_process(&self) -> Option<u32> {
         let owner = self.engine.process;
         (!owner.is_current()).then(|| owner.id())
     }
 
-    /// How long its end waits, if nothing else is said.
+    /// Returns the time that the engine's end waits for storage by default.
     #[must_use]
     pub fn closing_patience(&self) -> Duration {
         self.closing_patience
     }
 
-    /// Waits for all versions, and lets the ranks protect them where that is done in calls alone: also after the wait failed, as the
-    /// other ranks count on it.
+    /// Waits until all versions are on the lowest tier. Then makes redundancy as [`Self::protect_after`] does, even if the wait failed, as the
+    /// other ranks wait for this one.
     ///
     /// # Errors
-    /// Errors of waiting, then errors of protecting.
+    /// The errors of [`Call::wait`](tierflow_engine::Call::wait), else those of [`Engine::protect`].
     pub fn wait(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let waited = until.of(&self.engine).wait();
         self.protect_after(waited)
     }
 
-    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed.
+    /// Makes redundancy with the other ranks in this call, if only calls make it. Makes it even if `done` is an error.
     ///
     /// # Errors
-    /// The error of `done`, then errors of protecting.
+    /// The error of `done`, else those of [`Engine::protect`].
     pub fn protect_after<E: From<Error>>(&self, done: Result<(), E>) -> Result<(), E> {
         let protected = match self.engine.is_driven {
             true => self.engine.protect(),
@@ -232,8 +233,8 @@ impl EngineHandle {
         done.and(protected.map_err(E::from))
     }
 
-    /// Waits until what was taken in is durable, if that outlives the engine; what a suspension gave up is not waited for. The
-    /// engine ends when the last one that holds it lets go of it. Closing it again does nothing.
+    /// Waits until the versions taken in are durable, if they outlive the engine. Does not wait for versions that a suspension gave up. The
+    /// engine ends when its last holder drops it. A second call does nothing.
     ///
     /// # Errors
     /// The causes of [`Call::settle`](tierflow_engine::Call::settle): the engine stays open, and may be closed again.
@@ -254,8 +255,8 @@ impl EngineHandle {
         Ok(())
     }
 
-    /// Returns true if redundancy passes by the functions of the group, which cannot be called once the process ends: an MPI that
-    /// was finalized.
+    /// Returns true if redundancy passes by functions of the group, which may be unusable once the process ends, such as those of an MPI
+    /// that was finalized.
     pub fn passes_by_group(&self) -> bool {
         self.passes_by_group
     }
@@ -263,8 +264,8 @@ impl EngineHandle {
     /// Closes the engine for good.
     ///
     /// # Errors
-    /// [`Error::Lost`] names the versions that were not durable by then. They are gone when the last one that holds the engine lets
-    /// go of it, which is not told again.
+    /// [`Error::Lost`] names the versions that were not durable in time. The last holder loses them when it drops the engine, without a
+    /// second report.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let ended = self.settle(until);
         if let Err(error) = &ended {
@@ -274,7 +275,7 @@ impl EngineHandle {
         ended
     }
 
-    /// Has the version that can be durable in so long become so, or the one that is asked for: see [`Engine::suspend`].
+    /// Makes the newest version durable that can be durable within `patience`, or `version` if it is given: see [`Engine::suspend`].
     ///
     /// # Errors
     /// As [`Engine::suspend`].
@@ -295,10 +296,10 @@ impl EngineHandle {
     }
 }
 
-/// Longer than any job runs: no clock tells much longer times.
+/// A time that no job exceeds. Clocks cannot tell much longer times.
 const LONGEST_JOB: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A suspension, which does not keep its engine open: see [`tierflow_engine::Suspension`].
+/// A suspension that does not keep its engine open: see [`tierflow_engine::Suspension`].
 #[derive(Debug)]
 pub struct Suspension {
     engine: Weak<EngineHandle>,
@@ -307,12 +308,12 @@ pub struct Suspension {
     pub version: Option<Version>,
     /// The newest version that was held.
     pub newest: Option<Version>,
-    /// How long it takes, if that is known.
+    /// The time until the version is durable, if it is known.
     pub expected: Option<Duration>,
 }
 
 impl Suspension {
-    /// Waits until the version is durable, until the deadline at most. Returns whether it is.
+    /// Waits until the version is durable, until the deadline at most. Returns true if the version is durable.
     ///
     /// # Errors
     /// As [`tierflow_engine::Suspension::wait_unless`]; `Closed` if the engine is.
@@ -327,7 +328,7 @@ impl Suspension {
     }
 }
 
-/// Writes to the log the versions that a start found, and what of the storage cannot be used.
+/// Writes to the log the versions that an engine found when it was opened, and the damage of its storage.
 fn log_engine(engine: &Engine) {
     let versions = engine.versions();
     let held = match versions.last() {
@@ -340,7 +341,7 @@ fn log_engine(engine: &Engine) {
     log_start(&held, engine.damage().iter().map(ToString::to_string));
 }
 
-/// Writes to the log what a start found: that an engine is open and what is `held`, in words, and what of the storage cannot be used.
+/// Writes to the log that an engine was opened: `held` describes the versions that it holds, and `damage` the storage that it cannot use.
 pub fn log_start(held: &str, damage: impl Iterator<Item = String>) {
     tracing::info!("{held}");
     let all: Vec<String> = damage.collect();
@@ -349,9 +350,9 @@ pub fn log_start(held: &str, damage: impl Iterator<Item = String>) {
     }
 }
 
-/// Ends all engines of this process that are still there, each within its closing patience, or until it is interrupted. What is lost by
-/// that is told by [`Door::lost`], and what a suspension gave up by the log. An engine whose redundancy passes by the functions of a
-/// group that cannot meet any more is not waited for.
+/// Ends all engines of this process that are still open, each within its closing patience, or until `interrupt` returns true.
+/// [`Door::lost`] reports the versions that are lost, and the log names those that a suspension gave up. An engine whose redundancy passes
+/// by functions of a group is not waited for if the ranks cannot meet any more.
 pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) {
     let open = std::mem::take(&mut *OPEN.get().lock());
     for handle in open.iter().filter_map(Weak::upgrade) {

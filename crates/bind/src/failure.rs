@@ -1,4 +1,4 @@
-//! Failures, sorted by what the caller does next.
+//! Failures, sorted by the caller's next step.
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -18,36 +18,36 @@ pub enum Status {
     Unknown = 2,
     /// Make room, then call again.
     NoRoom = 3,
-    /// Wait again, or go on without it.
+    /// Wait again, or go on without the result.
     TimedOut = 4,
-    /// Some versions are not on the lowest tier: see why, and wait again.
+    /// Some versions are not on the lowest tier: correct the cause, and wait again.
     Stalled = 5,
     /// Go on from an older version.
     Damaged = 6,
-    /// See to the storage.
+    /// Make the storage usable, then call again.
     Storage = 7,
-    /// See to the device.
+    /// Make the device usable, or choose another one.
     Device = 8,
     /// Start all ranks together, as many as there were.
     Group = 9,
-    /// The engine or slot is closed, or another process's.
+    /// The engine or slot is closed, or belongs to another process.
     Closed = 10,
     /// A defect of the library: report it.
     Internal = 11,
 }
 
-/// A call that did not do as asked.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The caller's next step.
     pub status: Status,
-    /// The whole story.
+    /// The message for the user, with the cause.
     pub text: String,
-    /// The system's part of it.
+    /// The system's error behind the failure, if there is one.
     pub system: System,
 }
 
-/// The system's error and the file that it concerns: an `OSError` has both.
+/// The system's error and the file that it concerns, for the attributes of Python's `OSError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     /// The system's number of the error.
@@ -57,7 +57,7 @@ pub struct System {
 }
 
 impl System {
-    /// The system's error for a file.
+    /// Makes the system's error for a file.
     pub(crate) fn of(path: &Path, error: &std::io::Error) -> Self {
         Self {
             errno: error.raw_os_error(),
@@ -106,7 +106,7 @@ impl From<&StoreError> for System {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure of this kind.
+    /// Makes a failure of this status.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let text = text.into();
         Self {
@@ -116,12 +116,12 @@ impl Failure {
         }
     }
 
-    /// A call, or an option, that has to be corrected.
+    /// Makes the failure of a call, or an option, that the caller has to correct.
     pub fn argument(text: impl Into<String>) -> Self {
         Self::new(Status::Argument, text)
     }
 
-    /// A file that could not be used.
+    /// Makes the failure of a file that cannot be used.
     #[must_use]
     pub fn file(path: &Path, error: &std::io::Error) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl From<&Error> for Status {
             | Error::NamedRegion { .. }
             | Error::SizeMismatch { .. }
             | Error::TooLarge { .. } => Self::Argument,
-            // The engine's errors may grow, and a new one is to be sorted above.
+            // The engine's errors may get new variants. Sort each of them above.
             _ => Self::Internal,
         }
     }

@@ -1,4 +1,4 @@
-//! The log: the crates' events ([`tracing`]), handed to the logger of a language as lines of text.
+//! The log: passes the crates' events ([`tracing`]) to the logger of a language as lines of text.
 
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,13 @@ use rustix::system::uname;
 
 pub use log::{Level, LevelFilter};
 
-/// Writes a line of the log.
+/// A function that writes a line of the log.
 pub type LogSink = dyn Fn(Level, &str) + Send + Sync;
 
 /// The logger of this process.
 struct Logger {
     sink: RwLock<Option<Arc<LogSink>>>,
-    /// The rank of this process and its host, as each line begins with them; nothing if it is alone.
+    /// The beginning of each line: the rank and the host of this process; empty if the process is alone.
     rank: RwLock<String>,
 }
 
@@ -28,14 +28,14 @@ static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Spans have a target of their own.
+        // Spans of `tracing` come with another target.
         metadata.target().starts_with("tierflow")
     }
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let text = format!("{}{}", self.rank.read(), record.args());
-            // The sink may call a language that logs, too.
+            // The lock is released before the call, as the sink may call a language that logs, too.
             let sink = self.sink.read().clone();
             if let Some(sink) = sink {
                 sink(record.level(), &text);
@@ -46,8 +46,8 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Has events of this level and above written by `sink` from now on: a line for each. Another library that has the process's logger
-/// keeps it, with its level, and has the events then.
+/// Passes events of this level and above to `sink` from now on, one line each. If another library has installed the process's logger,
+/// that logger and its level stay, and get the events.
 pub fn log_to(most: LevelFilter, sink: Arc<LogSink>) {
     let is_installed = *IS_INSTALLED.get_or_init(|| log::set_logger(&LOGGER).is_ok());
     *LOGGER.sink.write() = Some(sink);
@@ -62,7 +62,7 @@ pub fn to_standard_error(_: Level, text: &str) {
     let _no_place_to_say_so = std::io::stderr().write_all(format!("tierflow: {text}\n").as_bytes());
 }
 
-/// Has each line begin with this rank and its host, if there are others.
+/// Begins each line with this rank and its host, if there are other ranks.
 pub(crate) fn lines_of_rank(rank: u32, ranks: u32) {
     if ranks > 1 {
         let host = uname();

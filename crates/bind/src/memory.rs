@@ -1,4 +1,4 @@
-//! The application's memory, by address, for the time of a call.
+//! Memory that the application names by its address, for the time of a call.
 #![allow(unsafe_code, reason = "applications name their memory by addresses")]
 
 use std::any::Any;
@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use tierflow_device::{Device, Memory, Place, Result};
 use tierflow_engine::{Region, RegionMut};
 
-/// Bytes by their address, as the application says.
+/// Bytes that the application named by their address.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     address: u64,
@@ -16,40 +16,40 @@ pub struct Span {
 }
 
 impl Span {
-    /// Names bytes by their address, which was exposed.
+    /// Names bytes by their address, whose provenance was exposed.
     ///
     /// # Safety
-    /// As long as memory and regions of the span are used, these are initialised bytes of this process, or of the GPU whose memory
-    /// they are said to be. Bytes that are written by a call are read and written by nothing else meanwhile. Other threads of the
-    /// application may write to bytes that are read: they are only copied.
+    /// As long as memory and regions of the span are used, the bytes are initialised and belong to this process, or to the GPU that the
+    /// caller passes to [`Self::memory`]. If a call writes the bytes, nothing else reads or writes them meanwhile. If a call reads them, other
+    /// threads of the application may write to them: they are only copied.
     #[must_use]
     pub unsafe fn new(address: u64, bytes: usize) -> Self {
         Self { address, bytes }
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn address(self) -> u64 {
         self.address
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Returns true if both have a byte in common.
+    /// Returns true if the spans have a byte in common.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         let end = |span: Self| span.address.saturating_add(span.bytes as u64);
         self.bytes > 0 && other.bytes > 0 && self.address < end(other) && other.address < end(self)
     }
 
-    /// The bytes as memory of a device, to be copied by its streams.
+    /// Returns the bytes as memory of `device`, whose streams can copy it.
     ///
     /// # Errors
-    /// Errors of the device, for what is no memory.
+    /// The errors of the device, such as for an address without memory.
     pub fn memory(self, device: &Device, place: Place) -> Result<Memory> {
         static NO_OWNER: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
         let no_owner = Arc::clone(&NO_OWNER);
@@ -58,22 +58,22 @@ impl Span {
     }
 }
 
-/// Bytes that a call reads or writes.
+/// Memory that a call reads or writes.
 #[derive(Debug)]
 pub struct CallMemory {
     span: Span,
-    /// If they are the device's.
+    /// The device's memory; `None` for host memory, and for no bytes.
     memory: Option<Memory>,
 }
 
 impl CallMemory {
-    /// Host memory.
+    /// Makes host memory of a span.
     #[must_use]
     pub fn on_host(span: Span) -> Self {
         Self { span, memory: None }
     }
 
-    /// Memory of a GPU; none has no bytes there.
+    /// Makes memory of a GPU of a span. A span without bytes becomes host memory.
     ///
     /// # Errors
     /// As [`Span::memory`].
@@ -91,13 +91,13 @@ impl CallMemory {
         self.memory.is_some()
     }
 
-    /// The address, and how many bytes there are.
+    /// Returns the span of the memory.
     #[must_use]
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// The same to be copied by a stream of `device`.
+    /// Returns the memory for copies by streams of `device`.
     ///
     /// # Errors
     /// As [`Span::memory`].
@@ -108,7 +108,7 @@ impl CallMemory {
         }
     }
 
-    /// To be read.
+    /// Returns the memory as a region to read.
     #[must_use]
     pub fn region(&self) -> Region<'_> {
         if let Some(memory) = &self.memory {
@@ -123,7 +123,7 @@ impl CallMemory {
         })
     }
 
-    /// To be written.
+    /// Returns the memory as a region to write.
     pub fn region_mut(&mut self) -> RegionMut<'_> {
         if let Some(memory) = &self.memory {
             return RegionMut::from(memory);

@@ -1,4 +1,4 @@
-//! Options of an engine, by name.
+//! The options of an engine, by name, and the engine that is built of them.
 
 mod peers;
 mod site;
@@ -25,27 +25,27 @@ use crate::failure::{Failure, Outcome, Status};
 pub use table::{Kind, OPTIONS, OptionInfo, Options};
 pub use value::Value;
 
-/// How values are written.
+/// Parsers of values.
 pub mod parse {
     pub use super::site::lines;
     pub use super::value::{bytes, device, number, one_of, path, patience, seconds};
 }
 
-/// How far host memory is made ready.
+/// The host memory that is made ready before its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// So many bytes ahead of its use.
+    /// Memory that is this many bytes ahead of the use.
     Ahead(usize),
-    /// All of it.
+    /// All memory.
     Full,
 }
 
 /// Host memory that several engines share.
 #[derive(Clone, Debug)]
 pub enum Pool {
-    /// This pool.
+    /// A pool that the application made.
     Given(HostPool),
-    /// The pool of the machine that is called so.
+    /// The pool of the machine with these options.
     OfNode(PoolOfNode),
 }
 
@@ -56,22 +56,22 @@ pub struct PoolOfNode {
     pub bytes: u64,
     /// Bytes that engines give each other at a time.
     pub slab: Option<u64>,
-    /// Where it lies.
+    /// The directory of the pool.
     pub directory: Option<PathBuf>,
 }
 
 /// The ranks that checkpoint together, and how they meet.
 #[derive(Clone, Debug)]
 pub struct Ranks {
-    /// This one.
+    /// The number of this rank.
     pub rank: u32,
-    /// How many there are.
+    /// The number of ranks.
     pub ranks: u32,
-    /// The number of this run; 0 for none.
+    /// The number of this run; 0 if the run has none.
     pub run: u64,
-    /// How they agree.
+    /// The way in which the ranks agree.
     pub collective: Option<Arc<dyn Collective>>,
-    /// How they send each other bytes, if they can.
+    /// The way in which the ranks send each other bytes, if they can.
     pub transport: Option<Arc<dyn Transport>>,
 }
 
@@ -88,10 +88,10 @@ impl Default for Ranks {
 }
 
 impl Ranks {
-    /// Has rank 0 draw the number of this run, unless it was given.
+    /// Sets the number of this run to a random number that rank 0 draws, unless a number was given or the ranks have no collective.
     ///
     /// # Errors
-    /// Errors of the ranks' meeting.
+    /// The errors of [`Collective::all_gather`]; `Remote` if this machine has no random numbers.
     pub fn agree_on_run(&mut self, patience: Duration) -> tierflow_store::Result<()> {
         if let (0, Some(collective)) = (self.run, &self.collective) {
             let mut drawn = [0; 8];
@@ -111,7 +111,7 @@ impl Ranks {
 const POLICIES: [&str; 4] = ["residency", "score", "lru", "fifo"];
 
 impl Options {
-    /// Chooses something. `None` if nothing is called so.
+    /// Sets the option with the name `key`. Returns `None` if no option has that name.
     pub fn set<'a>(&mut self, key: &str, value: impl Into<Value<'a>>) -> Option<Outcome> {
         let option = OPTIONS.iter().find(|option| option.key == key)?;
         let value = value.into();
@@ -119,7 +119,7 @@ impl Options {
         Some(set.map_err(|why| Failure::argument(format!("{key} = {value}: {why}"))))
     }
 
-    /// The pool of the machine.
+    /// Returns the options of the machine's pool, which they make the engine's pool.
     fn pool_of_node(&mut self) -> &mut PoolOfNode {
         if !matches!(self.host_pool, Some(Pool::OfNode(_))) {
             self.host_pool = Some(Pool::OfNode(PoolOfNode::default()));
@@ -130,19 +130,19 @@ impl Options {
         }
     }
 
-    /// How long the ranks of a group wait for each other.
+    /// Returns the time that the ranks of a group wait for each other.
     #[must_use]
     pub fn group_patience(&self) -> Duration {
         self.group_patience.unwrap_or(Duration::from_secs(300))
     }
 
-    /// How long the end of the engine waits for storage once no bytes get there any more.
+    /// Returns the time that the end of the engine waits for storage after the last bytes got there.
     #[must_use]
     pub fn closing_patience(&self) -> Duration {
         self.closing_patience.unwrap_or(Duration::from_secs(60))
     }
 
-    /// Builds the engine, with all ranks of its group if it is of one.
+    /// Builds the engine, together with the other ranks if it belongs to a group.
     pub(crate) fn build(self) -> Outcome<(Device, Engine)> {
         if self.storage_limit.is_some() && self.scratch.is_none() {
             return Err(Failure::argument(
@@ -210,10 +210,11 @@ impl Options {
         Ok((device, builder.build()?))
     }
 
-    /// External storage by way of the agent that brings what lies on the node there. `None` if there is to be none.
+    /// Opens external storage through the agent, which copies versions from the node to there. Returns `None` without the option `agent`.
     ///
     /// # Errors
-    /// `Argument` without the two directories; errors of the agent's, such as that its directory is open to others.
+    /// `Argument` if `node_local` or a directory `external` is missing; `Storage` for the errors of the agent, for example if its directory
+    /// is open to other users.
     pub fn vault_of_agent(&self) -> Outcome<Option<Arc<dyn Vault>>> {
         let Some(agent) = &self.agent else {
             return Ok(None);
@@ -285,7 +286,7 @@ impl Options {
         Ok(Some(kept))
     }
 
-    /// Returns the protection by the other ranks of the group, and the way to them.
+    /// Returns the protection by the other ranks of the group, with the transport to them.
     fn protection(&self, scheme: Redundancy) -> Outcome<NodeProtection> {
         let Ranks { rank, run, .. } = self.ranks;
         let transport: Arc<dyn Transport> = match (&self.exchange, &self.ranks.transport) {
@@ -311,7 +312,7 @@ impl Options {
     }
 }
 
-/// Settings that may be left out.
+/// Calls of a builder's setters for options that are set.
 trait With: Sized {
     fn with<T>(self, given: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
         match given {

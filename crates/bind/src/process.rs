@@ -1,4 +1,5 @@
-//! Values of one process: a fork starts with none, and touches no lock of its parent's. And calls at its end.
+//! Values that belong to one process, and functions that are called at its end. A fork starts without the values, and touches no lock of
+//! its parent.
 
 #![allow(
     unsafe_code,
@@ -11,20 +12,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use tierflow_device::OwnerProcess;
 
-/// A value of this process's, made when it is first asked for, that is never dropped.
+/// A value of this process, which is made at the first use and never dropped.
 #[derive(Debug)]
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 #[derive(Debug)]
 struct Owned<T> {
     process: OwnerProcess,
-    /// The process that this one is a fork of, if that had one, too.
+    /// The process that had such a value before, of which this one is a fork.
     parent: Option<OwnerProcess>,
     value: T,
 }
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
-    /// For a `static`.
+    /// Makes an empty value, for a `static`.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
@@ -33,7 +34,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     fn owned(&self) -> &'static Owned<T> {
         let process = OwnerProcess::current();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or from `Box::into_raw` below, and never dropped.
+        // SAFETY: the pointer is null, or came from `Box::into_raw` below and is never dropped.
         let known = unsafe { found.as_ref() };
         if let Some(known) = known.filter(|known| known.process == process) {
             return known;
@@ -47,21 +48,21 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let kept = match self.0.compare_exchange(found, made, order.0, order.1) {
             Ok(_) => made,
             Err(first) => {
-                // SAFETY: from above, and not shared.
+                // SAFETY: the pointer was made above, and no other thread has it.
                 drop(unsafe { Box::from_raw(made) });
                 first
             }
         };
-        // SAFETY: from `Box::into_raw`, here or by the thread that came first, and never dropped.
+        // SAFETY: the pointer came from `Box::into_raw`, here or on the thread that came first, and is never dropped.
         unsafe { &*kept }
     }
 
-    /// The value of this process.
+    /// Returns the value of this process.
     pub fn get(&self) -> &'static T {
         &self.owned().value
     }
 
-    /// The process that this one is a fork of, if it had such a value.
+    /// Returns the number of the process that this one is a fork of, if that process had such a value.
     pub fn parent(&self) -> Option<u32> {
         self.owned().parent.map(OwnerProcess::id)
     }
@@ -77,9 +78,9 @@ unsafe extern "C" {
     fn atexit(call: extern "C" fn()) -> c_int;
 }
 
-/// Has a function called when this process returns from `main` or calls `exit`, or when the library is unloaded; of several, the
-/// one that was given last comes first. A fork has the same calls. Returns true if there was room for it.
+/// Registers a function that is called when this process returns from `main` or calls `exit`, or when the library is unloaded. The function
+/// that was registered last is called first. A fork inherits the list. Returns false if the list is full.
 pub fn at_exit(call: extern "C" fn()) -> bool {
-    // SAFETY: a function of C's that takes one, which is there until the library is unloaded.
+    // SAFETY: the C library's `atexit` takes a function, and `call` exists until the library is unloaded.
     unsafe { atexit(call) == 0 }
 }

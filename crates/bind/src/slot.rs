@@ -12,13 +12,13 @@ use crate::until::Until;
 /// How a slot ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotEnd {
-    /// A slot to write is the version; one to read counts the version as consumed.
+    /// A slot to write becomes the version. A slot to read counts the version as consumed.
     Keep,
-    /// No version comes of a slot to write; one to read leaves the version unconsumed.
+    /// A slot to write becomes no version. A slot to read leaves the version unconsumed.
     Cancel,
 }
 
-/// After which work of the GPU a slot ends. The host has none.
+/// The work of the GPU after which a slot ends. An engine on the host has no such work.
 #[derive(Clone, Copy, Debug)]
 pub enum OrderAfter<'a> {
     /// The work given to this stream so far.
@@ -27,26 +27,26 @@ pub enum OrderAfter<'a> {
     AllWork,
 }
 
-/// A slot as the engine has it.
+/// A slot of the engine.
 #[derive(Debug)]
 enum EngineSlot {
     Produced(ProduceSlot<'static>),
     Consumed(ConsumeSlot<'static>),
 }
 
-/// A slot that holds its engine. Dropped, it is cancelled behind all work of the device.
+/// A slot that holds its engine. Dropping it cancels the slot behind all work of the device.
 #[derive(Debug)]
 pub struct Slot {
-    /// There until it ends.
+    /// `Some` until the slot ends.
     lent: Option<EngineSlot>,
     engine: Arc<EngineHandle>,
 }
 
 impl Slot {
-    /// Room for a version: see [`tierflow_engine::Call::produce`].
+    /// Lends room for a version: see [`tierflow_engine::Call::produce`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`tierflow_engine::Call::produce`].
     pub fn produce(
         engine: &Arc<EngineHandle>,
         version: Version,
@@ -60,10 +60,10 @@ impl Slot {
         })
     }
 
-    /// The cached copy of a version: see [`tierflow_engine::Call::consume`].
+    /// Lends the cached copy of a version: see [`tierflow_engine::Call::consume`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`tierflow_engine::Call::consume`].
     pub fn consume(
         engine: &Arc<EngineHandle>,
         version: Version,
@@ -82,13 +82,13 @@ impl Slot {
         self.lent.is_some()
     }
 
-    /// The engine that lent it.
+    /// Returns the engine that lent the slot.
     #[must_use]
     pub fn engine(&self) -> &Arc<EngineHandle> {
         &self.engine
     }
 
-    /// The slot, if it is one to write.
+    /// Returns the engine's slot if it is one to write.
     #[must_use]
     pub fn produced(&self) -> Option<&ProduceSlot<'static>> {
         match &self.lent {
@@ -97,7 +97,7 @@ impl Slot {
         }
     }
 
-    /// The slot, if it is one to read.
+    /// Returns the engine's slot if it is one to read.
     #[must_use]
     pub fn consumed(&self) -> Option<&ConsumeSlot<'static>> {
         match &self.lent {
@@ -106,7 +106,7 @@ impl Slot {
         }
     }
 
-    /// Where its bytes lie.
+    /// Returns the address of the slot's bytes; 0 once the slot has ended.
     #[must_use]
     pub fn address(&self) -> u64 {
         let consumed = self.consumed().map(|slot| slot.address());
@@ -114,7 +114,7 @@ impl Slot {
         consumed.or(produced).unwrap_or(0)
     }
 
-    /// Returns true if the processor reaches its bytes.
+    /// Returns true if the processor reaches the slot's bytes.
     #[must_use]
     pub fn host_accessible(&self) -> bool {
         let consumed = self.consumed().map(|slot| slot.host_accessible());
@@ -122,11 +122,11 @@ impl Slot {
         consumed.or(produced).unwrap_or(true)
     }
 
-    /// Ends the slot. In an engine on a GPU its bytes count as written, or read, and are used again, after the work that `after`
-    /// names, wherever they lie: kernels reach host memory, too. It does not wait for that work.
+    /// Ends the slot. In an engine on a GPU, the bytes count as written, or read, after the work that `after` names, and are used again only
+    /// then. The same holds for bytes in host memory, as kernels reach them, too. Does not wait for that work.
     ///
     /// # Errors
-    /// Errors of the device: the slot is as it was, unless the device is lost. `Closed` if it ended before.
+    /// The errors of the device: the slot is as it was, unless the device is lost. `Closed` if the slot has ended before.
     pub fn end(&mut self, how: SlotEnd, after: OrderAfter<'_>) -> Outcome {
         let engine = Arc::clone(&self.engine);
         let all_work;
@@ -167,11 +167,11 @@ impl Drop for Slot {
             return;
         }
         if self.engine.other_process().is_some() {
-            // Nothing here is this process's; a thread that it does not have may hold the locks.
+            // The slot belongs to the parent process, and a thread that this process does not have may hold the locks.
             std::mem::forget((self.lent.take(), Arc::clone(&self.engine)));
             return;
         }
-        // With an error the device is lost, and with it the bytes.
+        // After an error, such as of a lost device, the slot is given back at once.
         let _done_or_lost = self.end(SlotEnd::Cancel, OrderAfter::AllWork);
         if let Some(EngineSlot::Consumed(slot)) = self.lent.take() {
             slot.give_back();

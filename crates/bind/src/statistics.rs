@@ -8,7 +8,7 @@ use tierflow_store::replace_file;
 
 use crate::options::Options;
 
-/// The rank whose statistics they are, and the file for them.
+/// The rank of an engine, and the file for the engine's statistics.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     rank: u32,
@@ -44,7 +44,7 @@ impl Statistics {
         )
     }
 
-    /// Replaces the file by the document, in one step. The log tells if that fails: it is no reason to lose versions for.
+    /// Replaces the file by the document, in one step. A failure only goes to the log, as it is no reason to lose versions.
     pub(crate) fn leave(&self, engine: &Engine) {
         let Some(path) = &self.path else {
             return;
@@ -55,7 +55,7 @@ impl Statistics {
     }
 }
 
-/// The path with the rank, the host and the process in the places of `%r`, `%h` and `%p`.
+/// Returns the path with the rank, the host and the process in the places of `%r`, `%h` and `%p`.
 fn path_of_rank(path: &Path, rank: u32) -> PathBuf {
     let Some(text) = path.to_str() else {
         return path.to_owned();
@@ -71,7 +71,7 @@ fn list(texts: impl Iterator<Item = String>) -> String {
     format!("[{}]", texts.join(","))
 }
 
-/// A string of JSON.
+/// Returns a text as a string of JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {

@@ -1,9 +1,9 @@
 //! CUDA streams of calls: the engine's own, and those that applications name by their handles.
 //!
 //! # The contract of handles
-//! Nothing can check that a number is a stream. Who names one promises that it is a stream of the device's primary context, which is
-//! not destroyed before the call ends. The engine gives it no work after that; it is kept only to be used when the handle is named
-//! again.
+//! Nothing can check that a number is a stream's handle. A caller that names a handle promises that the stream is of the device's primary
+//! context and is not destroyed before the call ends. The engine gives the stream no work after the call. [`DeviceStreams`] keeps it only
+//! for later calls that name the handle again.
 #![allow(unsafe_code, reason = "applications name their streams by handles")]
 
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use tierflow_device::{Device, Kind, Stream};
 
 use crate::failure::{Failure, Outcome};
 
-/// Once so many handles are known, a new one makes all of them forgotten; each is adopted anew when it is named again.
+/// Adopted handles at most. At this number, a new handle clears the table; a cleared handle is adopted anew when it is named again.
 const MOST_ADOPTED: usize = 64;
 
-/// The handle by which each thread calls its own default stream.
+/// The handle that stands for the default stream of the calling thread.
 const OF_THE_THREAD: u64 = 2;
 
 /// The streams of one engine's device.
@@ -30,7 +30,7 @@ pub struct DeviceStreams {
 }
 
 impl DeviceStreams {
-    /// The streams of this device: none yet.
+    /// Makes the table of the streams of this device, without any stream yet.
     #[must_use]
     pub fn new(device: Device) -> Self {
         Self {
@@ -46,10 +46,10 @@ impl DeviceStreams {
         self.device.info().kind == Kind::Cuda
     }
 
-    /// A stream of the engine's own, for a time.
+    /// Lends a stream of the engine, an idle or a new one.
     ///
     /// # Errors
-    /// Errors of the driver.
+    /// The errors of the driver.
     pub fn own(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let free = self.own.lock().pop();
         let stream = free.map_or_else(|| self.device.stream(), Ok)?;
@@ -59,20 +59,20 @@ impl DeviceStreams {
         })
     }
 
-    /// A stream whose work comes after all that was given to the device so far.
+    /// Lends a stream of the engine whose next work comes after all work given to the device so far.
     ///
     /// # Errors
-    /// Errors of the driver.
+    /// The errors of the driver.
     pub fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let stream = self.own()?;
         stream.wait_for_all_work()?;
         Ok(stream)
     }
 
-    /// The stream of a handle that an application names.
+    /// Returns the stream with the handle that an application named.
     ///
     /// # Errors
-    /// Errors of the driver.
+    /// The errors of the driver.
     ///
     /// # Safety
     /// `handle` is a stream of the device's primary context that is not destroyed before the call ends.
@@ -92,10 +92,10 @@ impl DeviceStreams {
     }
 }
 
-/// A stream of the engine's own, for a time.
+/// A stream of the engine, lent to a call. Dropping it returns the stream.
 #[derive(Debug)]
 pub struct Borrowed<'a> {
-    /// There until it is dropped.
+    /// `Some` until this value is dropped.
     stream: Option<Stream>,
     streams: &'a DeviceStreams,
 }
@@ -122,9 +122,9 @@ impl Drop for Borrowed<'_> {
 /// The stream of one call.
 #[derive(Debug)]
 pub enum CallStream<'a> {
-    /// A stream of the engine's own.
+    /// A stream of the engine.
     Own(Borrowed<'a>),
-    /// A stream that the application named by this handle.
+    /// A stream of the application, with its handle.
     Adopted(u64, Arc<Stream>),
 }
 
@@ -139,17 +139,17 @@ impl Deref for CallStream<'_> {
     }
 }
 
-/// The order of one call: after all work that it waits for.
+/// The order of one call on the GPU: the call's copies come after all work that they depend on.
 #[derive(Debug)]
 pub struct Order<'a> {
     streams: &'a DeviceStreams,
     chosen: Option<CallStream<'a>>,
-    /// The stream behind whose work the call was ordered last.
+    /// The handle of the stream that the call was ordered behind last.
     behind: Option<u64>,
 }
 
 impl<'a> Order<'a> {
-    /// A call that waits for no work yet.
+    /// Makes the order of a call that depends on no work yet.
     #[must_use]
     pub fn new(streams: &'a DeviceStreams) -> Self {
         Self {
@@ -159,16 +159,16 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Returns true if the call was ordered behind the work of this stream last: arrays of one framework name the same one again and again.
+    /// Returns true if the call was ordered behind this stream last. The arrays of one framework name the same stream again and again.
     #[must_use]
     pub fn is_behind(&self, handle: u64) -> bool {
         self.behind == Some(handle.max(1))
     }
 
-    /// A call behind all work given to the device so far; of a device without such work, behind none.
+    /// Makes the order of a call behind all work given to the device so far. The host has no such work.
     ///
     /// # Errors
-    /// Errors of the driver.
+    /// The errors of the driver.
     pub fn behind_all_work(streams: &'a DeviceStreams) -> Outcome<Self> {
         let chosen = match streams.is_cuda() {
             true => Some(CallStream::Own(streams.behind_all_work()?)),
@@ -181,14 +181,14 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// The call comes after the work that was given to the stream of this handle. The first one is taken to copy on:
-    /// that needs no event. The default stream of the thread is not, as it is another one for the next thread.
+    /// Orders the call after the work that was given to the stream with this handle. The call copies on the first such stream, as that needs
+    /// no event. The default stream of the thread is an exception: on another thread, its handle names another stream.
     ///
     /// # Errors
-    /// `Argument` if the engine has no GPU, or a graph is being captured on the stream; those of the driver.
+    /// `Argument` if the engine has no GPU, or a graph is being captured on the stream; the errors of the driver.
     ///
     /// # Safety
-    /// `handle` is a stream of the device's primary context that is not destroyed before the call ends; 0 is the default one.
+    /// `handle` is a stream of the device's primary context that is not destroyed before the call ends; 0 is the default stream.
     pub unsafe fn after(&mut self, handle: u64) -> Outcome {
         if !self.streams.is_cuda() {
             return Err(Failure::argument(
@@ -197,7 +197,7 @@ impl<'a> Order<'a> {
         }
         // 0 is another name of the legacy default stream.
         let handle = handle.max(1);
-        // Asked first, as anything else would spoil a graph that is being captured.
+        // `is_captured` comes first, as any other call would spoil a graph that is being captured.
         // SAFETY: the caller's promise.
         if unsafe { self.streams.device.is_captured(handle) }? {
             return Err(Failure::argument(
@@ -223,10 +223,11 @@ impl<'a> Order<'a> {
         Ok(())
     }
 
-    /// A handle for others to order their work before.
+    /// Returns the handle of the call's stream, so that another library can order its work before the call's. Chooses a stream of the engine if
+    /// the call has none yet.
     ///
     /// # Errors
-    /// Errors of the driver.
+    /// The errors of the driver.
     pub fn handle(&mut self) -> Outcome<u64> {
         if self.chosen.is_none() {
             self.chosen = Some(CallStream::Own(self.streams.own()?));
@@ -237,13 +238,13 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// The stream to copy on, if it matters which.
+    /// Returns the stream to copy on; `None` if any stream will serve.
     #[must_use]
     pub fn stream(&self) -> Option<&Stream> {
         self.chosen.as_deref()
     }
 
-    /// The stream itself.
+    /// Returns the stream to copy on by value, as [`Self::stream`] does by reference.
     #[must_use]
     pub fn into_stream(self) -> Option<CallStream<'a>> {
         self.chosen
@@ -255,7 +256,7 @@ impl<'a> Order<'a> {
         self.streams.is_cuda()
     }
 
-    /// The device whose streams these are.
+    /// Returns the device of the streams.
     #[must_use]
     pub fn device(&self) -> &'a Device {
         &self.streams.device

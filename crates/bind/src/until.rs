@@ -1,17 +1,17 @@
-//! How long a call waits.
+//! The end of a call's wait.
 
 use std::fmt;
 use std::time::Duration;
 
 use tierflow_engine::{Call, Engine};
 
-/// When a call stops waiting: when its patience is over, or when `interrupt` says so, which is asked every 50 ms. The call keeps
-/// its place in the queue. The default waits as long as it takes.
+/// The end of a call's wait: the patience is over, or `interrupt` returns true, which is called every 50 ms. The call keeps its place in
+/// the queue meanwhile. The default waits without an end.
 #[derive(Clone, Copy)]
 pub struct Until<'a> {
-    /// How long to wait at most; [`Duration::MAX`] is for ever.
+    /// The longest wait; [`Duration::MAX`] means for ever.
     pub patience: Duration,
-    /// Returns true if the call is to stop at once, such as for a signal.
+    /// Returns true if the call must stop at once, for example because of a signal.
     pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Debug for Until<'_> {
 }
 
 impl<'a> Until<'a> {
-    /// So long at most.
+    /// Makes a wait of this length at most, without an interrupt.
     #[must_use]
     pub fn patience(patience: Duration) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<'a> Until<'a> {
         }
     }
 
-    /// Begins a call of the engine that waits so long.
+    /// Begins a call of the engine that waits until then.
     pub fn of(self, engine: &'a Engine) -> Call<'a> {
         let call = engine.call().within(self.patience);
         match self.interrupt {

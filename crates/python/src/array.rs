@@ -1,4 +1,4 @@
-//! What an argument is, where its bytes lie, and why it will not do.
+//! The arrays of a call: the protocol that finds each array's bytes, and the errors of objects that no call can use.
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -20,12 +20,12 @@ use crate::ffi::given::{Given, Hold};
 use crate::ffi::view::View;
 use crate::order;
 
-/// What a call does with an array.
+/// The direction in which a call copies an array's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Its bytes are checkpointed.
+    /// The call checkpoints the array's bytes.
     Read,
-    /// Bytes are restored to it.
+    /// The call restores bytes to the array.
     Write,
 }
 
@@ -36,7 +36,8 @@ impl Arrays {
     /// Finds the bytes of all `arrays`, and orders the call after the work that makes them.
     ///
     /// # Errors
-    /// `TypeError` for what is no array, `ArrayError` for one that will not do.
+    /// `TypeError` if an argument is no array; `ArrayError` if the engine cannot use an array, or if two arrays to restore to share bytes;
+    /// the exceptions of an array's own protocol.
     pub(crate) fn of(
         arrays: &Bound<'_, PyTuple>,
         access: Use,
@@ -57,7 +58,7 @@ impl Arrays {
         Ok(Self(all))
     }
 
-    /// Calls `call` with one after the other, until it fails.
+    /// Calls `call` with the memory of each array that has bytes, in their order, until `call` fails.
     pub(crate) fn each<E>(&self, call: impl FnMut(&CallMemory) -> Result<(), E>) -> Result<(), E> {
         self.0
             .iter()
@@ -81,24 +82,27 @@ impl Arrays {
         first.transpose()
     }
 
-    /// What the arrays are, as far as they say it.
+    /// Returns the type of each array; `None` for an array that names no known type.
     pub(crate) fn types(&self) -> impl Iterator<Item = Option<&ArrayType>> {
         self.0.iter().map(|given| given.array.as_ref())
     }
 
-    /// To read, as long as `self` holds them.
+    /// Returns the arrays' bytes as regions to read. The regions borrow `self`, which holds the bytes.
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
         self.0.iter().map(|given| given.memory.region()).collect()
     }
 
-    /// To write, as long as `self` holds them.
+    /// Returns the arrays' bytes as regions to write. The regions borrow `self`, which holds the bytes.
     pub(crate) fn regions_mut(&mut self) -> Vec<RegionMut<'_>> {
         let all = self.0.iter_mut();
         all.map(|given| given.memory.region_mut()).collect()
     }
 }
 
-/// That no two of these share bytes.
+/// Checks that no two arrays share bytes.
+///
+/// # Errors
+/// `ArrayError` if two arrays do.
 fn disjoint(all: &[Given]) -> Answer {
     let spans = || all.iter().map(|given| given.memory.span());
     for (index, one) in spans().enumerate() {
@@ -111,7 +115,7 @@ fn disjoint(all: &[Given]) -> Answer {
     Ok(())
 }
 
-/// One argument.
+/// An argument of a call: the object, its place among the arguments, and the direction of the copy.
 struct Argument<'a, 'py> {
     array: &'a Bound<'py, PyAny>,
     index: usize,
@@ -144,7 +148,7 @@ impl<'py> Argument<'_, 'py> {
         Err(self.no_array())
     }
 
-    /// `None` if the type has the protocol and this object of it does not.
+    /// Finds the array's bytes by the buffer protocol. Returns `None` if the type has the protocol and this object of it does not.
     fn by_buffer(&self) -> Answer<Option<Given>> {
         let access = match self.access {
             Use::Read => 0,
@@ -173,7 +177,10 @@ impl<'py> Argument<'_, 'py> {
         Ok(Some(Given::new(memory, array, Hold::View(view))))
     }
 
-    /// Why there was no view, or the view, if all that it lacks is a name for its element type.
+    /// Returns the view without a format, if only the name of the element type was missing. Returns `None` if DLPack may find the bytes.
+    ///
+    /// # Errors
+    /// `ArrayError` if the array is read-only, has objects as elements, or is not contiguous; else `refused`.
     fn look_again(&self, refused: PyErr, access: i32) -> Answer<Option<View>> {
         let py = self.array.py();
         if let Ok(view) = View::of(self.array, View::IN_C_ORDER | access) {
@@ -189,7 +196,7 @@ impl<'py> Argument<'_, 'py> {
                 Err(self.is_read_only())
             }
             Ok(view) => Err(self.is_not_contiguous(view.is_fortran())),
-            // A slot in device memory, say.
+            // For example, a slot in device memory.
             Err(_) if self.array.hasattr(intern!(py, "__dlpack_device__"))? => Ok(None),
             Err(_) => Err(refused.into()),
         }
@@ -228,7 +235,7 @@ impl<'py> Argument<'_, 'py> {
         keywords.set_item(intern!(py, "max_version"), (VERSION.major, VERSION.minor))?;
         let mut answer = method.call((), Some(&keywords));
         if matches!(&answer, Err(error) if error.is_instance_of::<PyTypeError>(py)) {
-            // An array from before the versions.
+            // Arrays of DLPack's older versions do not know `max_version`.
             keywords.del_item(intern!(py, "max_version"))?;
             answer = method.call((), Some(&keywords));
         }
@@ -238,7 +245,7 @@ impl<'py> Argument<'_, 'py> {
         self.checked(managed.described(), order, Hold::Managed(managed))
     }
 
-    /// The refusal of `__dlpack__`, in words of ours where they say more.
+    /// Returns a `BufferError` of `__dlpack__` as an `ArrayError` that names the argument. Other exceptions stay as they are.
     fn refused(&self, error: PyErr) -> Raised {
         let py = self.array.py();
         if !error.is_instance_of::<PyBufferError>(py) {
@@ -278,7 +285,10 @@ impl<'py> Argument<'_, 'py> {
         Ok(Given::new(memory, array, Hold::Nothing))
     }
 
-    /// What a tensor said of itself will do.
+    /// Finds the bytes that `tensor` describes. `hold` keeps them in place.
+    ///
+    /// # Errors
+    /// `ArrayError` if the engine cannot use the tensor, such as a read-only one to restore to.
     fn checked(&self, tensor: Described, order: &Order<'_>, hold: Hold) -> Answer<Given> {
         if self.access == Use::Write && tensor.is_read_only == Some(true) {
             return Err(self.is_read_only());
@@ -305,7 +315,10 @@ impl<'py> Argument<'_, 'py> {
         Ok(Given::new(memory?, array, hold))
     }
 
-    /// Memory of the engine's device, which is the GPU of this number.
+    /// Returns `span` as memory of the engine's device. `number` is that of the GPU that has the bytes, if it is known.
+    ///
+    /// # Errors
+    /// `ArrayError` if the engine keeps plain memory, or has another GPU.
     fn on_device(
         &self,
         span: Span,
@@ -331,7 +344,7 @@ impl<'py> Argument<'_, 'py> {
         Ok(CallMemory::on_device(span, order.device())?)
     }
 
-    /// That the array is more than a description of others.
+    /// Checks that the array has memory. A wrapper of other tensors has none.
     fn has_memory(&self, span: Span) -> Answer {
         if span.address() == 0 && span.bytes() > 0 {
             return Err(self.error(
@@ -341,10 +354,10 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    /// Refuses masked arrays of NumPy's and of its subclasses: their buffer has the data alone.
+    /// Refuses NumPy's masked arrays and arrays of its subclasses: their buffer has the data without the mask.
     fn no_mask(&self) -> Answer {
         let py = self.array.py();
-        // A mask is an attribute of the object, of which most arrays have none: a failed look costs more than the rest of the call.
+        // A mask is an attribute of the object. Most arrays have no attributes, and a look-up that fails costs more than the rest of the call.
         let own_attributes = self
             .array
             .get_type()
@@ -360,7 +373,7 @@ impl<'py> Argument<'_, 'py> {
         }
     }
 
-    /// Refuses arrays that need gradients: autograd would not see the copy.
+    /// Refuses arrays that require gradients: autograd would not see the copy.
     fn no_gradient(&self) -> Answer {
         let py = self.array.py();
         let requires = self.array.getattr_opt(intern!(py, "requires_grad"))?;
@@ -391,7 +404,7 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    /// Returns the sentence that a function of `tierflow/_refusals.py` makes of this array.
+    /// Returns the sentence that the function `why` of `tierflow/_refusals.py` makes of `given`.
     fn words(&self, why: &str, given: impl PyCallArgs<'py>) -> PyResult<Option<String>> {
         let refusals = self.array.py().import("tierflow._refusals")?;
         refusals.getattr(why)?.call1(given)?.extract()
@@ -413,7 +426,7 @@ impl<'py> Argument<'_, 'py> {
         self.refused_as("read_only", (self.array,))
     }
 
-    /// The error of a tensor that has no bytes in one place, in words of ours.
+    /// Returns an `ArrayError` that explains why the tensor's bytes do not lie in one place, or `error` for any other tensor.
     fn without_memory(&self, error: Raised) -> Raised {
         match self.words("scattered", (self.array,)) {
             Ok(Some(words)) => self.error(&words).because(self.array.py(), error.into()),
@@ -421,7 +434,7 @@ impl<'py> Argument<'_, 'py> {
         }
     }
 
-    /// The error of an object that is no array.
+    /// Returns the error for an object that is no array.
     fn no_array(&self) -> Raised {
         match self.words("no_array", (self.array,)) {
             Ok(words) => {
@@ -441,13 +454,13 @@ impl<'py> Argument<'_, 'py> {
         Raised::array(format!("array {index}, a {kind}: {what}"))
     }
 
-    /// Its type, in full.
+    /// Returns the full name of the array's type.
     fn kind(&self) -> String {
         let name = self.array.get_type().fully_qualified_name();
         name.map_or_else(|_| "thing".to_owned(), |name| name.to_string())
     }
 
-    /// Whether the type is of this package or of its compiled part.
+    /// Returns true if the type is of this package or of its compiled part.
     fn is_of(&self, package: &str) -> bool {
         self.kind().starts_with(package)
     }

@@ -1,4 +1,4 @@
-//! An engine as Python's calls use it.
+//! The engine that Python's calls share: how it is opened, and how losses are told.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ffi::detached::detached;
 use crate::logging;
 use crate::patience::watched;
 
-/// An engine and what its calls share.
+/// An engine, which its Python object and its slots hold.
 pub(crate) type SharedEngine = Arc<EngineHandle>;
 
 pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<SharedEngine> {
@@ -24,7 +24,7 @@ pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<SharedEngine> {
     Ok(py.detach(|| EngineHandle::open(options, door))?)
 }
 
-/// Tells which versions were lost with an engine that nobody closed, wherever its last user lets go of it.
+/// Warns of the versions that were lost with an engine that nobody closed. Called on any thread that drops the engine last.
 fn lost(failure: &Failure) {
     let told = logging::aside(|py| errors::warn(py, failure));
     if told.is_none() {
@@ -32,7 +32,7 @@ fn lost(failure: &Failure) {
     }
 }
 
-/// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
+/// Ends the engines that are still open when the interpreter ends, and warns of versions that are lost.
 #[pyfunction]
 pub(crate) fn end_of_process(py: Python<'_>) -> PyResult<()> {
     watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt)))).1

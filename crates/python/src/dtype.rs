@@ -1,4 +1,4 @@
-//! Element types: their names, and how each protocol calls them.
+//! Element types, and the name of each in every protocol.
 
 use std::ffi::CStr;
 
@@ -11,21 +11,21 @@ use tierflow_store::container::{Element, RegionInfo};
 
 use crate::ffi::dlpack::DataType;
 
-/// One element type, in the machine's byte order.
+/// An element type in the machine's byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DType {
     pub(crate) name: &'static str,
-    /// As checkpoints call it.
+    /// The type in the format of checkpoints.
     element: Element,
     code: u8,
     bits: u8,
-    /// As the module `struct` and NumPy call it, where they do.
+    /// The format of the module `struct` and of NumPy's buffers; `None` if they have none.
     pub(crate) format: Option<&'static CStr>,
-    /// As `__cuda_array_interface__` calls it, where it does.
+    /// The `typestr` of `__cuda_array_interface__`; `None` if that has none.
     pub(crate) typestr: Option<&'static str>,
 }
 
-/// By DLPack's code and bits, and the words of `struct` and NumPy, where they have some.
+/// Makes a row of [`ALL`]: DLPack's `(code, bits)`, then the buffer format and the `typestr` of a type that has both.
 const fn dtype(
     name: &'static str,
     element: Element,
@@ -66,7 +66,7 @@ const ALL: &[DType] = &[
     dtype("float8_e5m2", Element::F8E5M2, (12, 8), None),
 ];
 
-/// Other names for them, besides those of their protocols.
+/// Other names of element types: PyTorch's and Python's, each with the name in [`ALL`].
 const ALSO: &[(&str, &str)] = &[
     ("half", "float16"),
     ("single", "float32"),
@@ -90,7 +90,7 @@ impl DType {
         }
     }
 
-    /// By its name in NumPy or PyTorch: `float32`, `f4`, `<f4`, `torch.float32`.
+    /// Finds an element type by its name in NumPy or PyTorch: `float32`, `f4`, `<f4`, `torch.float32`.
     fn named(name: &str) -> Option<Self> {
         let own = name.strip_prefix("torch.").unwrap_or(name);
         let own = own.strip_prefix(['<', '=', '|']).unwrap_or(own);
@@ -103,17 +103,17 @@ impl DType {
         ALL.iter().find(is_it).copied()
     }
 
-    /// Of whatever names an element type: a text, a type of NumPy, `ml_dtypes`, PyTorch, JAX or Python.
+    /// Finds the element type that an object names: a text, or a type of NumPy, `ml_dtypes`, PyTorch, JAX or Python.
     ///
     /// # Errors
-    /// `TypeError` for what is none that slots can have.
+    /// `TypeError` if `what` names no element type of a slot.
     pub(crate) fn of(what: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = what.py();
         let text = |name: Bound<'_, PyAny>| name.extract::<String>().ok();
         let named = if what.is_instance_of::<PyString>() {
             text(what.clone())
         } else if let Ok(kind) = what.cast::<PyType>() {
-            // Python's `float`, NumPy's `np.bool_` and the like.
+            // A class, such as Python's `float` or NumPy's `np.bool_`.
             let name = kind.name()?.to_string_lossy().into_owned();
             Some(name.trim_end_matches('_').to_owned())
         } else if let Some(dtype) = what.getattr_opt(intern!(py, "dtype"))? {
@@ -143,7 +143,7 @@ pub(crate) struct ArrayType {
     shape: Vec<u64>,
 }
 
-/// No region has more dimensions.
+/// Dimensions of a region at most.
 const MOST_DIMENSIONS: usize = 8;
 
 impl ArrayType {
@@ -156,13 +156,13 @@ impl ArrayType {
         Self::new(ALL.iter().find(|dtype| is_it(dtype)).copied(), shape)
     }
 
-    /// Of the module `struct`'s word for an element of so many bytes. No word stands for bytes.
+    /// Finds the type of an array by its elements' format in the module `struct`, and their size in `bytes`. No format stands for bytes.
     pub(crate) fn of_format(format: Option<&CStr>, bytes: usize, shape: Vec<u64>) -> Option<Self> {
         let format = format.map_or(&b"B"[..], CStr::to_bytes);
         let word = format.strip_prefix(b"@").unwrap_or(format);
         let word = word.strip_prefix(b"=").unwrap_or(word);
         let word = word.strip_prefix(b"<").unwrap_or(word);
-        // How many bytes a long has depends on what is before it.
+        // The size of a long depends on the format's prefix, so the code says only the kind.
         let code = match word {
             b"b" | b"h" | b"i" | b"l" | b"q" | b"n" => 0,
             b"B" | b"H" | b"I" | b"L" | b"Q" | b"N" => 1,
@@ -182,13 +182,13 @@ impl ArrayType {
         Self::find(|dtype| dtype.typestr == Some(typestr), shape)
     }
 
-    /// Of an object that says its `dtype` itself, where a protocol has no word for it.
+    /// Finds the type of an array by its attribute `dtype`, if the protocol has no name for its elements.
     pub(crate) fn of_attribute(array: &Bound<'_, PyAny>, shape: Vec<u64>) -> Option<Self> {
         let dtype = array.getattr_opt(intern!(array.py(), "dtype")).ok()??;
         Self::new(DType::of(&dtype).ok(), shape)
     }
 
-    /// What a region was checkpointed as, if that is known.
+    /// Returns the array type that a region was checkpointed as; `None` if it is not known.
     pub(crate) fn of_region(info: &RegionInfo) -> Option<Self> {
         Self::find(|dtype| dtype.element == info.element, info.shape.clone())
     }
@@ -205,7 +205,7 @@ impl ArrayType {
         self.dtype
     }
 
-    /// Returns true for one dimension of bytes, which stand for anything: a `bytearray`, say.
+    /// Returns true for one dimension of bytes, such as a `bytearray`: bytes match every type.
     pub(crate) fn is_flat_bytes(&self) -> bool {
         self.dtype.element == Element::U8 && self.shape.len() == 1
     }
@@ -224,7 +224,7 @@ impl std::fmt::Display for ArrayType {
     }
 }
 
-/// Whether a dtype of NumPy's is in the machine's byte order.
+/// Returns true if a dtype is in the machine's byte order, as all are that have no attribute `isnative`.
 fn is_native(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
     match dtype.getattr_opt(intern!(dtype.py(), "isnative"))? {
         Some(is_native) => is_native.is_truthy(),

@@ -26,7 +26,7 @@ use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::Suspension;
 use crate::{metrics, order};
 
-/// A directory, or an object store: a path of Python's would make one slash of a URL's two.
+/// A directory, or the URL of an object store: Python's `Path` would make one slash of a URL's two.
 #[derive(IntoPyObject)]
 enum PathOrUrl {
     Path(PathBuf),
@@ -37,11 +37,11 @@ enum PathOrUrl {
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
 pub(crate) struct Engine {
     core: RwLock<Option<SharedEngine>>,
-    /// The process that built it.
+    /// The process that built the engine.
     process: OwnerProcess,
-    /// Its rank, and the number of ranks.
+    /// The engine's rank, and the number of ranks.
     group: (u32, u32),
-    /// Where all ranks' pieces lie.
+    /// The directory or URL of all ranks' pieces: `external`, or else `node_local`.
     directory: Option<PathBuf>,
 }
 
@@ -76,17 +76,17 @@ impl Engine {
         })
     }
 
-    /// Takes in the bytes of `arrays`, one after the other, as `version`. Returns when they are copied: the arrays may be
-    /// changed at once. Until then, no other thread may give the memory of a tensor up, as by `set_` or `resize_`.
+    /// Takes in the bytes of `arrays`, one array after the other, as `version`. Returns when the bytes are copied: the program may
+    /// change the arrays at once. Until then, no other thread may free the memory of a tensor, as `set_` and `resize_` do.
     ///
-    /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
-    /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
+    /// Arrays on a GPU are copied after the work that was given to `stream` and to the current stream of their framework. Raises
+    /// `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
     ///
-    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files. Element types and shapes
-    /// are kept with the arrays.
+    /// `names`, one for each array, let `restore_regions` restore single arrays, and are stored in files. Element types and shapes
+    /// are stored with the arrays.
     ///
-    /// `within_error` lets the values of this version come back changed by at most so much, in the unit of the values, in place of the
-    /// bounds of `compress`. Arrays without a bound there come back as they were.
+    /// `within_error` replaces the bounds of `compress` for this version: a value that comes back differs by at most so much, in the
+    /// unit of the values. Arrays without a bound in `compress` come back as they were.
     #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None, within_error = None))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn checkpoint(
@@ -115,13 +115,14 @@ impl Engine {
         })
     }
 
-    /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
-    /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were. Until it
-    /// returns, no other thread may give the memory of a tensor up, as by `set_` or `resize_`.
+    /// Restores `version` into `arrays`, one array after the other, and counts it as consumed. `stream` is a CUDA stream whose work
+    /// comes before. Work given to any stream afterwards sees the bytes. Raises `TimedOutError` if the restore takes longer than
+    /// `timeout` seconds: the arrays are as they were. Until `restore` returns, no other thread may free the memory of a tensor, as
+    /// `set_` and `resize_` do.
     ///
-    /// Only the number of bytes is compared. Without arrays, returns new ones of NumPy's, of the types and shapes that were
-    /// checkpointed: a dict by names if they have some, else a list, or the array if there is one. More than 64 arrays without
-    /// names come back as one of bytes.
+    /// `restore` compares only the number of bytes. Without arrays, it returns new NumPy arrays of the types and shapes that were
+    /// checkpointed: a dict by names if the arrays have names, else a list, or the array if there is only one. More than 64 arrays
+    /// without names come back as one array of bytes.
     #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
     fn restore<'py>(
         &self,
@@ -138,8 +139,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Lends room in the fastest tier for an array of this `shape` and element type `dtype`, to be written and committed as `version`: see
-    /// `ProduceSlot`. `TimedOutError` if there is none for `timeout` seconds.
+    /// Lends room in the fastest tier for an array of this `shape` and element type `dtype`. The program writes the array and commits
+    /// it as `version`: see `ProduceSlot`. Raises `TimedOutError` if there is no room for `timeout` seconds.
     #[pyo3(signature = (version, shape, dtype, timeout = None))]
     fn produce(
         &self,
@@ -157,8 +158,8 @@ impl Engine {
         Ok(ProduceSlot::new(slot?, layout, version))
     }
 
-    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a `shape` it is flat, and without a
-    /// `dtype` its elements are bytes (uint8). `TimedOutError` if it takes longer than `timeout` seconds.
+    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a `shape` the array is flat, and without a
+    /// `dtype` its elements are bytes (uint8). Raises `TimedOutError` if the call takes longer than `timeout` seconds.
     #[pyo3(signature = (version, shape = None, dtype = None, timeout = None))]
     fn consume(
         &self,
@@ -176,24 +177,24 @@ impl Engine {
         Ok(ConsumeSlot::new(slot?, layout, version))
     }
 
-    /// Tells which versions will be restored, in this order, after those hinted before.
+    /// Tells the engine the `versions` that the program will restore, in this order, after all versions hinted before.
     ///
-    /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late ones
-    /// cost time, never correctness.
+    /// Hints may come at any time, in parts, and may name versions that are not written yet. Hints are advice: wrong, missing and
+    /// late hints cost time, never correctness.
     fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer {
         let order = patience::all_of(py, versions)?;
         self.detached(py, |engine| engine.hint(order))
     }
 
-    /// Tells which versions will be restored before all that are hinted: a program that comes to store and restore some more on its
-    /// way hints them when they are near, as hinted versions keep room for themselves.
+    /// Tells the engine the `versions` that the program will restore before all versions hinted so far. A program that stores and
+    /// restores more versions on its way hints them when they are near, as hinted versions keep room for themselves.
     fn hint_next(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer {
         let order = patience::all_of(py, versions)?;
         self.detached(py, |engine| engine.hints().prepend(order))
     }
 
-    /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
-    /// each name the versions that they hinted.
+    /// Withdraws the hints of `versions`, or all hints given so far. Later hints count. If an engine has several users, each names
+    /// the versions that it hinted.
     #[pyo3(signature = (versions = None))]
     fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> Answer {
         let versions = versions.map(|versions| patience::all_of(py, versions));
@@ -204,49 +205,50 @@ impl Engine {
         })
     }
 
-    /// Reserves `count` consecutive numbers for new versions, as a range: above all that versions of this engine have or had,
-    /// that hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
+    /// Reserves `count` consecutive numbers for new versions, and returns them as a range: above all numbers that versions of this
+    /// engine have or had, that hints name, and that other calls returned. So the users of one engine never share a number.
     fn reserve<'py>(&self, py: Python<'py>, count: u64) -> Answer<Bound<'py, PyAny>> {
         let reserved = self.tried(py, |engine| engine.reserve(count))?;
         let range = py.import("builtins")?.getattr("range")?;
         Ok(range.call1((reserved.start, reserved.end))?)
     }
 
-    /// Lets prefetching begin, before the first restore does.
+    /// Begins prefetching. Without this call, the first restore begins it.
     fn prefetch_start(&self, py: Python<'_>) -> Answer {
         self.detached(py, |engine| engine.hints().prefetch_start())
     }
 
-    /// Gives `version` up, restored or not.
+    /// Discards `version`, whether it was restored or not.
     fn discard(&self, py: Python<'_>, version: Number) -> Answer {
         self.tried(py, |engine| engine.discard(version.0))
     }
 
-    /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
+    /// Waits until every version taken in lies on the lowest tier. If that tier outlives the engine, the versions are then durable.
     ///
-    /// `timeout` is in seconds; when it is over, `TimedOutError`, and the versions are still on their way. Ctrl-C ends the wait,
-    /// too.
+    /// Raises `TimedOutError` after `timeout` seconds: the versions are still on their way then. Ctrl-C ends the wait, too.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Answer {
         let (patience, core) = (Timeout::new(timeout)?, self.core()?);
         patience.spend(py, |until| core.wait(until))
     }
 
-    /// The names of the regions of `version`, and their bytes, in their order.
+    /// Returns the regions of `version` in their order: the name and the number of bytes of each.
     fn regions(&self, py: Python<'_>, version: Number) -> Answer<Vec<(String, u64)>> {
         let regions = self.tried(py, |engine| engine.regions(version.0))?;
         let regions = regions.into_iter();
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
-    /// The regions of `version` in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    /// Returns the regions of `version` in their order: name, element type, shape and number of bytes of each. The type is `None` for
+    /// a region of plain bytes.
     fn layout(&self, py: Python<'_>, version: Number) -> Answer<Vec<Described>> {
         let regions = self.tried(py, |engine| engine.regions(version.0))?;
         Ok(described(&regions))
     }
 
-    /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
-    /// or are flat bytes. The version stays as it is: held, and not consumed. `stream` and `timeout` are those of `restore`.
+    /// Restores some regions of `version`. `regions` maps their names to arrays, which have the types and shapes that were
+    /// checkpointed, or are flat bytes. The version stays as it is: held, and not consumed. `stream` and `timeout` are those of
+    /// `restore`.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
     fn restore_regions(
         &self,
@@ -272,8 +274,8 @@ impl Engine {
         })
     }
 
-    /// Brings regions of another rank's piece of `version` into arrays in main memory, from the `external` directory of the group: it
-    /// has them once the version is durable on all ranks.
+    /// Reads regions of the piece that `rank` has of `version` from the `external` directory of the group. `regions` maps their names
+    /// to arrays in main memory. The directory has the regions once the version is durable on all ranks.
     fn restore_rank(
         &self,
         py: Python<'_>,
@@ -300,69 +302,72 @@ impl Engine {
         Ok(py.detach(|| read_regions(&piece, &mut regions))?)
     }
 
-    /// Lets the ranks keep each other's `redundancy` of what lies on their nodes, where MPI is for the application's calls alone:
-    /// all ranks call it at about the same time. `wait` does the same. In the background elsewhere: waits for that.
+    /// Makes the `redundancy` of the ranks' versions on their nodes. If the group cannot send in the background, such as an MPI without
+    /// `MPI_THREAD_MULTIPLE`, all ranks call `protect` at about the same time; `wait` does the same. Else `protect` waits for the
+    /// redundancy that the engine makes in the background.
     fn protect(&self, py: Python<'_>) -> Answer {
         self.tried(py, tierflow_engine::Engine::protect)
     }
 
-    /// Waits until `version` lies on the lowest tier, as `wait` does for all, for `timeout` seconds at most.
+    /// Waits until `version` lies on the lowest tier, as `wait` does for all versions, for `timeout` seconds at most.
     #[pyo3(signature = (version, timeout = None))]
     fn wait_version(&self, py: Python<'_>, version: Number, timeout: Option<f64>) -> Answer {
         let (patience, core) = (Timeout::new(timeout)?, self.core()?);
         patience.spend(py, |until| until.of(&core.engine).wait_version(version.0))
     }
 
-    /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
+    /// Returns true if the whole `version` lies on the lowest tier. If that tier outlives the engine, the version is durable.
     fn is_durable(&self, py: Python<'_>, version: Number) -> Answer<bool> {
         self.detached(py, |engine| engine.is_durable(version.0))
     }
 
-    /// The job is preempted in `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
+    /// Prepares for the end of the job in `seconds`: makes the newest version durable that can be durable by then, or `version` if it
+    /// is given. Returns a `Suspension`, which tells the version.
     #[pyo3(signature = (seconds, version = None))]
     fn suspend(&self, py: Python<'_>, seconds: f64, version: Option<Number>) -> Answer<Suspension> {
         Suspension::begin(py, self, seconds, version.map(|version| version.0))
     }
 
-    /// Seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
+    /// Returns the seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
     fn time_to_durable(&self, py: Python<'_>, version: Number) -> Answer<Option<f64>> {
         let time = self.tried(py, |engine| engine.time_to_durable(version.0))?;
         Ok(time.map(|time| time.as_secs_f64()))
     }
 
-    /// The newest version held; with `before`, the newest of a smaller number than that. `None` if there is none.
+    /// Returns the newest version held; with `before`, the newest of a smaller number than `before`. Returns `None` if there is none.
     #[pyo3(signature = (before = None))]
     fn latest(&self, py: Python<'_>, before: Option<Number>) -> Answer<Option<Version>> {
         let before = before.map(|version| version.0);
         self.detached(py, |engine| engine.latest(before))
     }
 
-    /// The versions held, in ascending order.
+    /// Returns the versions held, in ascending order.
     fn versions(&self, py: Python<'_>) -> Answer<Vec<Version>> {
         self.detached(py, |engine| engine.versions())
     }
 
-    /// Bytes of `version`: what the arrays that it is restored to must add up to.
+    /// Returns the bytes of `version`. Arrays to restore it to have as many bytes in all.
     fn restore_size(&self, py: Python<'_>, version: Number) -> Answer<u64> {
         self.tried(py, |engine| engine.restore_size(version.0))
     }
 
-    /// What is known to be damaged, unreadable or unusable of the storage that outlives the engine, in words.
+    /// Returns a sentence for each part of the storage that outlives the engine that is known to be damaged, unreadable or unusable.
     fn damage(&self, py: Python<'_>) -> Answer<Vec<String>> {
         let damage = self.detached(py, tierflow_engine::Engine::damage)?;
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
-    /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
+    /// Returns a sentence for each version that was found lost when the engine was opened, as more nodes failed than `redundancy`
+    /// bears. The sentence says why.
     fn losses(&self, py: Python<'_>) -> Answer<Vec<String>> {
         let losses = self.detached(py, |engine| engine.reports().losses)?;
         let line = |gone: &LostVersion| format!("version {}: {}", gone.version, gone.why);
         Ok(losses.iter().map(line).collect())
     }
 
-    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again. Returns the
-    /// bytes that it may use now, which are never more than it was built with.
-    /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
+    /// Limits the device cache to its first `bytes` bytes: gives the other memory back to the device, or takes it again. Returns the
+    /// bytes that the cache may use now, which are never more than it was built with. Raises `TimedOutError` if it takes longer than
+    /// `timeout` seconds to empty the memory.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> Answer<u64> {
         self.resize(py, Cache::Device, &bytes, timeout)
@@ -374,13 +379,14 @@ impl Engine {
         self.resize(py, Cache::Host, &bytes, timeout)
     }
 
-    /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
+    /// Returns the measurements so far as a dictionary, which a notebook shows as tables. Times are in seconds.
     fn metrics<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyAny>> {
         let measured = self.detached(py, tierflow_engine::Engine::metrics)?;
         Ok(metrics::shown(py, &measured)?)
     }
 
-    /// Says in sentences for what calls blocked the program, what that waited for in turn, and which share of the run it was.
+    /// Returns sentences about the calls that blocked the program: their causes, the transfers that they waited for, and their share
+    /// of the run.
     fn explain(&self, py: Python<'_>) -> Answer<Vec<String>> {
         self.detached(py, |engine| engine.metrics().explain())
     }
@@ -390,24 +396,25 @@ impl Engine {
         self.detached(py, |engine| engine.metrics().open_metrics())
     }
 
-    /// Returns what was measured, what cannot be read and what was lost, as a JSON document: the file of `statistics=`, now.
+    /// Returns the JSON document that the file of `statistics=` would have now: the measurements, the damage and the losses.
     fn statistics(&self, py: Python<'_>) -> Answer<String> {
         let core = self.core()?;
         Ok(py.detach(|| core.statistics()))
     }
 
-    /// Writes the time line that `timeline=` asked for into the file `path`, in the Chrome trace format, which Perfetto opens.
+    /// Writes the time line that `timeline=` asked for to the file `path`, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> Answer {
         let failed = |error| Failure::file(&path, &error);
         self.tried(py, |engine| engine.write_timeline(&path).map_err(failed))
     }
 
-    /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay: as
-    /// long as bytes get to storage, and `closing_patience` after the last. What `suspend` gave up is not waited for. If that raises something, the engine stays open: see to
-    /// what is wrong, and close it again. Slots that are still lent stay good, and the last of them ends it. Closing again does nothing.
+    /// Ends the engine, its transfers and its history. If versions outlive the engine, `close` waits until they are durable: as long
+    /// as bytes get to storage, and `closing_patience` after the last. `close` does not wait for versions that `suspend` gave up. If
+    /// it raises an exception, the engine stays open: correct the cause, and close the engine again. Slots that are still lent stay
+    /// valid, and the last of them ends the engine. A second `close` does nothing.
     ///
-    /// An engine that is never closed waits as long when it goes, or the interpreter ends, and a `ResourceWarning` names the versions
-    /// that are lost then.
+    /// An engine that is never closed waits as long when its last reference is dropped or the interpreter ends. A `ResourceWarning`
+    /// names the versions that are lost then.
     fn close(&self, py: Python<'_>) -> Answer {
         match self.closed()? {
             true => Ok(()),
@@ -415,21 +422,21 @@ impl Engine {
         }
     }
 
-    /// Whether it was closed.
+    /// True if the engine was closed.
     #[getter]
     fn closed(&self) -> Answer<bool> {
         self.at_home()?;
         Ok(self.core.read().is_none())
     }
 
-    /// Its rank and the number of ranks: `(0, 1)` without a group.
+    /// The engine's rank and the number of ranks: `(0, 1)` without a group.
     #[getter]
     fn group(&self) -> (u32, u32) {
         self.group
     }
 
-    /// Where the versions outlive it, of all ranks: `external`, or else `node_local`; `None` if they do not. A path, or the URL of an
-    /// object store as a text.
+    /// The place where all ranks' versions outlive the engine: `external`, or else `node_local`; `None` if the engine has neither. A
+    /// directory is a path, and an object store is its URL as a text.
     #[getter]
     fn directory(&self) -> Option<PathOrUrl> {
         let directory = self.directory.as_ref()?;
@@ -440,7 +447,7 @@ impl Engine {
         })
     }
 
-    /// "keep", or "discard" if a version is gone once it was restored.
+    /// "keep", or "discard" if the engine discards a version once it was restored.
     #[getter]
     fn after_restore(&self) -> Answer<&'static str> {
         Ok(match self.core()?.engine.after_restore() {
@@ -449,7 +456,7 @@ impl Engine {
         })
     }
 
-    /// Where its fastest memory is: "host", or "cuda:0".
+    /// The device of the fastest memory: "host", or a GPU such as "cuda:0".
     #[getter]
     fn device(&self) -> Answer<String> {
         let core = self.core()?;
@@ -464,8 +471,8 @@ impl Engine {
         slf
     }
 
-    /// Closes the engine, however long that takes. If the block raised something, waits as long as bytes get to storage, and
-    /// `closing_patience` after the last, and ends the engine for good: a `ResourceWarning` names the versions that are lost by that.
+    /// Closes the engine, however long that takes. If the block raised an exception, waits as long as bytes get to storage, and
+    /// `closing_patience` after the last, and ends the engine for good: a `ResourceWarning` names the versions that are lost.
     #[pyo3(signature = (kind, error, trace))]
     fn __exit__(
         &self,

@@ -1,4 +1,4 @@
-//! Failures as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
+//! Failures as Python's exceptions, sorted by the caller's next step. The classes are in `tierflow/_errors.py`.
 
 use std::ffi::CString;
 
@@ -9,7 +9,7 @@ use tierflow_device::Error as DeviceError;
 use tierflow_engine::{Error, Version};
 use tierflow_store::Error as StoreError;
 
-/// The result of a fallible call in Python. `?` makes exceptions of failures.
+/// The result of a fallible call in Python. The operator `?` converts failures to exceptions.
 pub(crate) type Answer<T = ()> = Result<T, Raised>;
 
 /// An exception on its way to Python.
@@ -17,7 +17,7 @@ pub(crate) type Answer<T = ()> = Result<T, Raised>;
 pub(crate) struct Raised(PyErr);
 
 impl Raised {
-    /// A failure as one of the classes of `tierflow/_errors.py`.
+    /// Makes an exception of a class of `tierflow/_errors.py` from a failure.
     fn of(class: &str, failure: &Failure) -> Self {
         Python::attach(|py| {
             let found = py
@@ -25,18 +25,18 @@ impl Raised {
                 .and_then(|module| module.getattr(class));
             match found.and_then(|class| class.call1((&failure.text,))) {
                 Ok(exception) => Self(about(py, PyErr::from_value(exception), &failure.system)),
-                // The interpreter ends, or the package is not whole.
+                // The interpreter is ending, or the package is incomplete.
                 Err(error) => Self(error),
             }
         })
     }
 
-    /// An array that will not do.
+    /// Makes an `ArrayError`: the engine cannot use an array.
     pub(crate) fn array(text: String) -> Self {
         Self::of("ArrayError", &Failure::argument(text))
     }
 
-    /// The same with the exception that it comes of.
+    /// Sets the exception that caused this one.
     pub(crate) fn because(self, py: Python<'_>, cause: PyErr) -> Self {
         self.0.set_cause(py, Some(cause));
         self
@@ -96,7 +96,7 @@ impl From<DeviceError> for Raised {
 impl From<StoreError> for Raised {
     fn from(error: StoreError) -> Self {
         match error {
-            // An older version may be there.
+            // The caller's next step is to try an older version.
             StoreError::NoVersion { .. } => Self::of("DamagedError", &error.into()),
             StoreError::Absent { .. } | StoreError::Unprotected(_) => {
                 Self::of("StorageError", &error.into())
@@ -106,13 +106,13 @@ impl From<StoreError> for Raised {
     }
 }
 
-/// Gives an `OSError` its attributes. Other exceptions have none of them.
+/// Sets the attributes `errno`, `strerror` and `filename` of an `OSError`. Other exceptions have no such attributes.
 fn about(py: Python<'_>, exception: PyErr, system: &System) -> PyErr {
     if !exception.is_instance_of::<PyOSError>(py) {
         return exception;
     }
     let value = exception.value(py);
-    // The text says it all, whether or not the attributes can be set.
+    // The text has the whole story, so a failure to set an attribute is ignored.
     if let Some(errno) = system.errno {
         let _ = value.setattr("errno", errno);
         let words = std::io::Error::from_raw_os_error(errno).to_string();
@@ -125,7 +125,7 @@ fn about(py: Python<'_>, exception: PyErr, system: &System) -> PyErr {
     exception
 }
 
-/// Warns of what was lost. Where warnings are errors, it is told as one that nobody can catch.
+/// Warns of a loss. If the program turns warnings into errors, the error goes to `sys.unraisablehook`, as no caller can catch it.
 pub(crate) fn warn(py: Python<'_>, failure: &Failure) {
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
     let category = py.get_type::<PyResourceWarning>();
@@ -134,7 +134,7 @@ pub(crate) fn warn(py: Python<'_>, failure: &Failure) {
     }
 }
 
-/// The number of a version, as callers give it.
+/// The number of a version that a caller gave.
 pub(crate) struct Number(pub(crate) Version);
 
 impl<'py> FromPyObject<'_, 'py> for Number {

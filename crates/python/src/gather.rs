@@ -1,4 +1,4 @@
-//! Many arrays, copied to one by one call.
+//! A function that copies many arrays into one by one call.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::ffi::exchange::Api;
 use crate::order;
 use crate::slot::{LentSlot, ProduceSlot};
 
-/// Copies the bytes of `arrays` to their `offsets` in `into`: a slot, or an array. No two have a byte there in common. What PyTorch has put off, such as
-/// a conjugation, is not done.
+/// Copies the bytes of `arrays` to their `offsets` in `into`, a slot of `engine` or an array. The caller chooses offsets so that no two
+/// arrays share a byte there. A conjugation or negation that PyTorch has deferred is not done.
 ///
-/// Arrays on a GPU are copied in the order of `stream`, or of their framework's current one, without waiting: leave them, and `into`, as they
-/// are until the stream has done that. Arrays in main memory are copied when it returns, if `into` is there, too.
+/// Arrays on a GPU are copied in the order of `stream`, or of their framework's current stream, without waiting: the caller changes
+/// neither them nor `into` until the stream has done the copies. If all arrays and `into` are in main memory and no `stream` is named,
+/// they are copied when `gather` returns.
 #[pyfunction]
 #[pyo3(signature = (engine, into, arrays, offsets, *, stream = None))]
 pub(crate) fn gather<'py>(
@@ -87,7 +88,7 @@ pub(crate) fn gather<'py>(
     Ok(copied?)
 }
 
-/// The target of the copies. A slot knows where its host memory was pinned in parts, which nothing that is made over its bytes does.
+/// The target of the copies. A slot knows the parts in which its host memory was pinned; an array over its bytes does not.
 enum Target {
     Slot(Arc<LentSlot>),
     Array(Arrays),
@@ -111,7 +112,7 @@ impl Target {
     }
 }
 
-/// The memory of a tensor whose framework tells it in no time. `None` for all else, which takes longer to look at.
+/// Returns the memory of a contiguous tensor by the C exchange API, the fastest way to it. Returns `None` for all other arrays.
 fn plain(array: &Bound<'_, PyAny>, order: &mut Order<'_>) -> Answer<Option<CallMemory>> {
     let py = array.py();
     let Some(api) = Api::of(array) else {
@@ -127,7 +128,7 @@ fn plain(array: &Bound<'_, PyAny>, order: &mut Order<'_>) -> Answer<Option<CallM
     }
 }
 
-/// Returns true if the engine is of the GPU of this number.
+/// Returns true if the engine's device is the GPU of this number.
 fn is_own(order: &Order<'_>, number: i32) -> bool {
     order.is_cuda() && usize::try_from(number) == Ok(order.device().info().ordinal)
 }

@@ -1,4 +1,4 @@
-//! Ranks that Python's programs run as: how they meet and send each other bytes.
+//! The group of an engine in Python: an object by which its ranks meet and send each other bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tierflow_store::{Collective, Error as StoreError};
 use crate::errors::Answer;
 use crate::patience::Timeout;
 
-/// A scheme of redundancy, such as "rs:8+2", in words.
+/// Returns a description of a scheme of redundancy, such as "rs:8+2", in words.
 #[pyfunction]
 pub(crate) fn words_of_redundancy(scheme: &str) -> Answer<String> {
     let scheme: Result<Redundancy, Error> = scheme.parse();
@@ -20,7 +20,7 @@ pub(crate) fn words_of_redundancy(scheme: &str) -> Answer<String> {
     Ok(scheme.to_string())
 }
 
-/// An object that has `rank`, `ranks`, `threads`, `patience`, `all_gather`, `send`, `receive` and `flush`, as `tierflow.mpi.Group` has.
+/// A Python object with `rank`, `ranks`, `threads`, `patience`, `all_gather`, `send`, `receive` and `flush`, such as a `tierflow.mpi.Group`.
 #[derive(Debug)]
 struct Group {
     object: Py<PyAny>,
@@ -28,7 +28,11 @@ struct Group {
     threads: bool,
 }
 
-/// Tells an engine of its group, which is one or an mpi4py communicator.
+/// Sets the options of a group. `given` is an object such as a `tierflow.mpi.Group`, or a communicator of mpi4py.
+///
+/// # Errors
+/// `ArgumentError` if `rank` or `ranks` was given, too; the exceptions of the object; `StorageError` if the ranks do not agree on the
+/// number of the run.
 pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
     let py = given.py();
     if (options.ranks.rank, options.ranks.ranks) != (0, 1) {
@@ -60,13 +64,13 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
     Ok(py.detach(|| told.agree_on_run(patience))?)
 }
 
-/// Seconds that Python's clocks understand.
+/// Converts a time to seconds that Python's clocks can add.
 fn seconds(patience: Duration) -> f64 {
     patience.as_secs_f64().min(1e9)
 }
 
 impl Group {
-    /// Calls a method; what it raises is text.
+    /// Calls a method of the object. An exception becomes a text.
     fn call<T>(
         &self,
         call: impl FnOnce(Python<'_>, &Bound<'_, PyAny>) -> PyResult<T>,
@@ -90,7 +94,7 @@ impl Collective for Group {
     }
 }
 
-/// The answer of a method, which is none if it took too long.
+/// Converts the answer of a method: `None` means that `rank` did not answer in time.
 fn in_time<T>(
     answer: Result<Option<T>, String>,
     rank: u32,

@@ -2,21 +2,24 @@
 //!
 //! # How it is laid out
 //!
-//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine, `schedule` what is stored and what is computed again. `array` finds out what an argument is
-//! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
-//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits, `suspending` what
-//! is durable when a job is preempted, `tree` what a tree of arrays consists of. What is only Python (the
-//! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
+//! Classes: `engine` has `Engine`; `slot` has the slots that `produce` and `consume` return; `repository` reads versions without an
+//! engine; `schedule` chooses the states to store and the states to compute again; `suspending` makes a version durable before a job is
+//! preempted; `tape` keeps states of JAX's programs.
 //!
-//! # What always holds
+//! Functions: `array` finds the bytes of an argument, by the protocols of `ffi`: the buffer protocol, DLPack, and
+//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies. `patience` limits how long a call waits. `tree`
+//! takes trees of arrays apart. The exceptions, the tables of the metrics and the modules for one framework are written in Python, in
+//! `tierflow/`.
 //!
-//! - A call holds what it reads or writes, and lets go of the interpreter while it may wait.
-//! - A lent slot is given back when its last user is gone, on whatever thread.
+//! # Invariants
+//!
+//! - A call holds the arrays that it reads or writes, and detaches from the interpreter while it may wait.
+//! - A lent slot is given back when its last user is gone, on any thread.
 //! - No lock is held while Python is called: a thread that waits for the lock may hold the interpreter.
-//! - In a fork of the process, nothing of the engine is touched but its number of the process.
+//! - A fork of the process touches nothing of the engine but the number of its process.
 //!
-//! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module
-//! but the numbers by which programs of XLA know their tapes, and the types of arrays whose exchange functions are known.
+//! **Deliberately absent.** The module links to no CUDA, NumPy or framework. The module's only state is the table of tapes by the numbers
+//! that XLA's programs know, and the list of array types whose exchange functions are known.
 #![deny(unsafe_code)]
 
 mod array;
@@ -40,7 +43,7 @@ mod suspending;
 mod tape;
 mod tree;
 
-/// The part of `tierflow` that is made of Rust.
+/// The part of the package `tierflow` that is written in Rust.
 #[pyo3::pymodule(gil_used = false)]
 mod _tierflow {
     use pyo3::prelude::*;
@@ -71,7 +74,7 @@ mod _tierflow {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let end = wrap_pyfunction!(crate::core::end_of_process, module)?;
-        // Imported first, it ends last.
+        // `atexit` calls the function that was registered last first: `logging`, imported before, ends after the engines.
         module.py().import("logging")?;
         let at_exit = module.py().import("atexit")?;
         at_exit.call_method1("register", (end,))?;

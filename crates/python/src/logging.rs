@@ -1,11 +1,11 @@
-//! The log of the crates, as Python's logger `tierflow`.
+//! The log of the crates, written to Python's logger `tierflow`.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tierflow_bind::{Level, LevelFilter, log_to, to_standard_error};
 
-/// The levels of Python's `logging`, and those of the crates.
+/// The levels of Python's `logging`, each with the level of the crates' log.
 const LEVELS: [(u32, LevelFilter); 4] = [
     (10, LevelFilter::Debug),
     (20, LevelFilter::Info),
@@ -18,7 +18,7 @@ fn logger(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         .call_method1("getLogger", ("tierflow",))
 }
 
-/// Has the log written from the level on that the logger has now.
+/// Directs the log to Python's logger, from the level on that the logger has now.
 pub(crate) fn follow_level(py: Python<'_>) -> PyResult<()> {
     let asked: u32 = logger(py)?.call_method0("getEffectiveLevel")?.extract()?;
     let level = LEVELS.iter().find(|(level, _)| asked <= *level);
@@ -27,7 +27,7 @@ pub(crate) fn follow_level(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Calls Python on whatever thread, if it is there. An exception that is on its way stays so.
+/// Calls Python from any thread. Returns `None` if the interpreter has ended. An exception that is set on the thread stays set.
 pub(crate) fn aside<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(|py| {
         let on_its_way = PyErr::take(py);

@@ -1,21 +1,21 @@
-//! What the engine measured, as a dictionary. Times are in seconds.
+//! The engine's measurements as a dictionary of Python. Times are in seconds.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tierflow_engine::{Calls, Cause, HopMetrics, Metrics, TierMetrics, Times, Waits};
 
-/// What a notebook shows as tables.
+/// Returns the metrics as a `tierflow.Metrics`, a dictionary that a notebook shows as tables.
 ///
 /// # Errors
-/// Those of memory.
+/// `MemoryError` if there is no memory for the dictionary.
 pub(crate) fn shown<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyAny>> {
     let module = py.import("tierflow._metrics")?;
     let class = module.getattr(intern!(py, "Metrics"))?;
     class.call1((dictionary(py, metrics)?,))
 }
 
-/// A dictionary: of fields of a value by their names, and of other entries.
+/// Makes a dictionary of some fields of a value, by their names, and of other entries.
 macro_rules! dictionary {
     ($py:ident, $of:ident { $($field:ident)* } $($key:ident: $value:expr;)*) => {{
         let entries = PyDict::new($py);

@@ -1,4 +1,4 @@
-//! What callers write, as the engine takes it.
+//! Python's values of options, converted to the values of `tierflow-bind`.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,11 @@ use tierflow_bind::{
 use crate::errors::{Answer, Raised};
 use crate::pool::HostPool;
 
-/// The options that keywords of `Engine` choose.
+/// Returns the options that keywords of `Engine` choose, over those of the machine's file.
 ///
 /// # Errors
-/// `TypeError` for keywords that there are not, and for values of other types; `ArgumentError` for values that will not do.
+/// `TypeError` if no option has a keyword's name, or a value has another type; `ArgumentError` if a value is wrong, or `redundancy` has no
+/// way between the ranks; the errors of the machine's file, and of [`tell`](crate::group::tell).
 pub(crate) fn of_keywords(given: Option<&Bound<'_, PyDict>>) -> Answer<Options> {
     let mut options = Options::of_site(|_| true)?;
     let mut group = None;
@@ -43,7 +44,7 @@ pub(crate) fn of_keywords(given: Option<&Bound<'_, PyDict>>) -> Answer<Options> 
     Ok(options)
 }
 
-/// The error of a value that cannot be read, with the option's name.
+/// Puts the option's name before the text of an error that its value caused.
 fn of_option(key: &str, error: Raised) -> Raised {
     Python::attach(|py| {
         let error = PyErr::from(error);
@@ -60,7 +61,7 @@ fn of_option(key: &str, error: Raised) -> Raised {
     })
 }
 
-/// Chooses what a caller wrote: of an option, or of those that a value of `tierflow/_options.py` stands for.
+/// Sets an option to a caller's value. A value of `tierflow/_options.py` sets all options that it stands for. None sets nothing.
 fn choose(options: &mut Options, key: &str, given: &Bound<'_, PyAny>) -> Answer {
     if given.is_none() {
         return Ok(());
@@ -91,7 +92,7 @@ fn choose(options: &mut Options, key: &str, given: &Bound<'_, PyAny>) -> Answer 
     Ok(())
 }
 
-/// Sets an option to what a caller wrote.
+/// Sets an option to a caller's value, converted to the kind of the option.
 fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> Answer {
     let py = given.py();
     let text;
@@ -105,7 +106,7 @@ fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> 
         OptionKind::Name(_) if option.key == "device" => {
             text = match given.is_instance_of::<PyInt>() {
                 true => format!("cuda:{}", given.extract::<usize>()?),
-                // A framework's device is called so.
+                // The text of a framework's device is such a name, too.
                 false => given.str()?.to_string_lossy().into_owned(),
             };
             Value::Text(&text)
@@ -113,7 +114,7 @@ fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> 
         OptionKind::Name(_) => {
             text = given.extract()?;
             if option.key == "compress" && text.contains("nvcomp-") {
-                // What this loads, the engine finds by its name. Where there is no such package, the system may have the library.
+                // The engine finds the loaded library by its name. Without the package, the system may have the library.
                 let _ = py
                     .import("nvidia.libnvcomp")
                     .and_then(|package| package.call_method0("load_library"));
@@ -124,7 +125,7 @@ fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> 
     Ok(options.set(option.key, value).unwrap_or(Ok(()))?)
 }
 
-/// A directory, or several.
+/// Converts a directory, or a list or tuple of directories.
 fn directories(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     match given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
         true => given.extract(),
@@ -132,7 +133,7 @@ fn directories(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     }
 }
 
-/// Bytes: a number, or a text such as "4GiB".
+/// A number of bytes that a caller gave as an int, or as a text such as "4GiB".
 pub(crate) struct Bytes(pub(crate) u64);
 
 impl<'py> FromPyObject<'_, 'py> for Bytes {
@@ -159,7 +160,7 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
     }
 }
 
-/// What a number of bytes, or a text such as "4GiB", says.
+/// Returns the number of bytes that an int, or a text such as "4GiB", stands for.
 #[pyfunction]
 pub(crate) fn number_of_bytes(given: Bytes) -> u64 {
     given.0

@@ -1,5 +1,5 @@
-//! Which CUDA stream a call copies on, so that it comes after the work that makes its arrays. Where the caller names none, the arrays' protocols
-//! name theirs: `array.rs`.
+//! The CUDA stream that a call copies on, so that the copies come after the work that makes the arrays. If the caller names no stream, the
+//! arrays' protocols name theirs: see `array.rs`.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -10,10 +10,11 @@ use tierflow_bind::{DeviceStreams, Order};
 use crate::errors::Answer;
 use crate::ffi::streams;
 
-/// The order of a call behind the work that was given to `stream`, if the caller names one.
+/// Makes the order of a call: after the work that was given to `stream`, if the caller names one.
 ///
 /// # Errors
-/// `TypeError` if that is no stream, `ValueError` if the engine has none; those of the driver.
+/// `TypeError` if `stream` is no stream; `ArgumentError` if the engine has no GPU, or a CUDA graph is being captured on the stream;
+/// `DeviceError` if the driver fails.
 pub(crate) fn behind<'core>(
     streams: &'core DeviceStreams,
     stream: Option<&Bound<'_, PyAny>>,
@@ -25,7 +26,10 @@ pub(crate) fn behind<'core>(
     Ok(order)
 }
 
-/// The call comes after the work that was given to the stream of this handle.
+/// Orders the call after the work that was given to the stream with this handle.
+///
+/// # Errors
+/// As [`behind`], without `TypeError`.
 pub(crate) fn after(py: Python<'_>, order: &mut Order<'_>, handle: u64) -> Answer {
     match order.is_behind(handle) {
         true => Ok(()),
@@ -33,7 +37,7 @@ pub(crate) fn after(py: Python<'_>, order: &mut Order<'_>, handle: u64) -> Answe
     }
 }
 
-/// The driver's handle of a framework's stream, or of a number that is one.
+/// Returns the driver's handle of a framework's stream. An int is a handle itself.
 fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = stream.py();
     if stream.is_instance_of::<PyInt>() {
@@ -49,7 +53,7 @@ fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<u64> {
         intern!(py, "handle"),
     ] {
         if let Some(handle) = stream.getattr_opt(name)? {
-            // Numba's is a pointer of `ctypes`, which has a value; none is that of the default stream.
+            // Numba's handle is a pointer of `ctypes` with a `value`, which is None for the default stream.
             let value = handle.getattr_opt(intern!(py, "value"))?.unwrap_or(handle);
             return Ok(value.extract::<Option<u64>>()?.unwrap_or(0));
         }

@@ -9,10 +9,11 @@ use tierflow_engine::Version;
 
 use crate::errors::{Answer, Number, Raised};
 
-/// All versions that something names, perhaps for ever.
+/// Collects all versions of an iterable. Ctrl-C ends an iterable without an end.
 ///
 /// # Errors
-/// Errors of naming them, and the exception of a signal.
+/// `TypeError` if `versions` is no iterable, or has an item that is no integer; `ArgumentError` if a number is no version; the
+/// exceptions of the iterable, and of a signal's handler.
 pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer<Vec<Version>> {
     let mut all = Vec::new();
     for version in versions.try_iter()? {
@@ -25,7 +26,8 @@ pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer<Vec<
     Ok(all)
 }
 
-/// Calls something that asks now and then whether to stop waiting, as it is to for a signal. Returns what the signal raised, too.
+/// Calls `call` with a function that returns true once `call` is to stop waiting: a signal's handler raised an exception. Returns the
+/// exception, too.
 pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, PyResult<()>) {
     let raised = Mutex::new(Ok(()));
     let is_interrupted = || {
@@ -40,22 +42,25 @@ pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> 
     (done, raised.into_inner())
 }
 
-/// How long a call may wait. No seconds, and infinity, are for ever; what is negative is over at once.
+/// The longest that a call may wait. `None` and infinity mean for ever; a negative time is over at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeout(pub(crate) Duration);
 
 impl Timeout {
+    /// Converts seconds.
+    ///
     /// # Errors
-    /// `ArgumentError` for what is no time.
+    /// `ArgumentError` if `timeout` is not a number (NaN).
     pub(crate) fn new(timeout: Option<f64>) -> Answer<Self> {
         let seconds = timeout.unwrap_or(f64::INFINITY);
         Ok(Self(parse::patience(seconds).map_err(Failure::argument)?))
     }
 
-    /// Makes a call without the interpreter, whose other threads run meanwhile, that waits so long and looks for Ctrl-C.
+    /// Calls `call`, which waits for this time at most and stops at Ctrl-C, while this thread is detached from the interpreter: other
+    /// threads of Python run meanwhile.
     ///
     /// # Errors
-    /// `TimedOutError`, those of the call, and what a signal raises.
+    /// The exception that a signal's handler raised, else the errors of `call`, such as `TimedOutError`.
     pub(crate) fn spend<T: Send, E: Send>(
         self,
         py: Python<'_>,

@@ -9,10 +9,11 @@ use tierflow_tier_alloc::{HostPool as Pool, PoolOptions};
 use crate::errors::Answer;
 use crate::options::Bytes;
 
-/// A budget of so many `bytes` of host memory for several engines: each has an equal part when it wants it, borrows what the others leave idle,
-/// and gives it back when they want it, in pieces of `slab` bytes.
+/// A budget of `bytes` bytes of host memory that several engines share. Each engine has an equal part when it needs it, borrows memory
+/// that the others leave idle, and gives it back when they need it, in pieces of `slab` bytes.
 ///
-/// Of this process, or with `node=True` or a `directory`, of all processes of this user on this machine that name the same.
+/// The engines are those of this process. With `node=True` or a `directory`, they are those of all processes of this user on this
+/// machine that name the same pool.
 #[pyclass(frozen, from_py_object, module = "tierflow")]
 #[derive(Clone, Debug)]
 pub(crate) struct HostPool {
@@ -40,7 +41,7 @@ impl HostPool {
         Ok(Self { pool })
     }
 
-    /// Bytes that there are to share.
+    /// Bytes that the engines share.
     #[getter]
     fn bytes(&self) -> u64 {
         self.pool.bytes()

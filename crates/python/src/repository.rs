@@ -16,17 +16,17 @@ use crate::engine::{Described, described};
 use crate::errors::{Answer, Number};
 use crate::order;
 
-/// A region that differs: its name, shape and elements, then the index of the first element that differs, the number of those
-/// that do, the largest distance, and the index of its element.
+/// A region that differs: name, shape, number of elements, index of the first element that differs, number of elements that differ,
+/// largest distance, and index of the first element with that distance.
 type Differs = (String, Vec<u64>, u64, u64, u64, f64, u64);
 
-/// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
+/// Versions that outlive their engines. A repository reads them without an engine: those of all ranks, and of groups of any size.
 ///
-/// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
+/// `directory` is that of `external=` or `node_local=`, or the URL of an object store. An engine may write to it meanwhile.
 #[pyclass(frozen, subclass, module = "tierflow")]
 pub(crate) struct Repository {
     inner: History,
-    /// Of plain memory: arrays are read into that.
+    /// Streams of plain memory, as arrays to read into are in main memory.
     streams: DeviceStreams,
 }
 
@@ -48,31 +48,32 @@ impl Repository {
         })
     }
 
-    /// The versions of which every rank's piece is there, in ascending order.
+    /// Returns the versions of which every rank's piece is there, in ascending order.
     fn versions(&self, py: Python<'_>) -> Answer<Vec<Version>> {
         let versions = py.detach(|| self.inner.versions())?;
         Ok(versions.iter().map(|info| info.version).collect())
     }
 
-    /// The newest of them; with `before`, the newest of a smaller number than that. `None` if there is none.
+    /// Returns the newest version of which every rank's piece is there; with `before`, the newest of a smaller number than `before`.
+    /// Returns `None` if there is none.
     #[pyo3(signature = (before = None))]
     fn latest(&self, py: Python<'_>, before: Option<Number>) -> Answer<Option<Version>> {
         let before = before.map(|version| version.0);
         Ok(py.detach(|| self.inner.latest(before))?)
     }
 
-    /// Of how many ranks a version has a piece each.
+    /// Returns the number of ranks that have a piece of `version`.
     fn ranks(&self, py: Python<'_>, version: Number) -> Answer<u32> {
         let (_, ranks) = self.piece(py, version, 0)?.rank();
         Ok(ranks)
     }
 
-    /// Bytes of the piece that `rank` has of `version`.
+    /// Returns the bytes of the piece that `rank` has of `version`.
     fn size(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<u64> {
         Ok(self.piece(py, version, rank)?.info().bytes)
     }
 
-    /// The names of the regions of the piece that `rank` has of `version`, and their bytes, in their order.
+    /// Returns the regions of the piece that `rank` has of `version`, in their order: the name and the number of bytes of each.
     fn regions(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<(String, u64)>> {
         let piece = self.piece(py, version, rank)?;
         let regions = piece.layout().iter();
@@ -81,14 +82,15 @@ impl Repository {
             .collect())
     }
 
-    /// The regions of the piece that `rank` has of `version`, in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    /// Returns the regions of the piece that `rank` has of `version`, in their order: name, element type, shape and number of bytes of each.
+    /// The type is `None` for a region of plain bytes.
     fn layout(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<Described>> {
         Ok(described(self.piece(py, version, rank)?.layout()))
     }
 
-    /// The regions of the piece that `rank` has of `version` which differ from those of `theirs`, a version of the repository `other`, and the names of those
-    /// that only one of the two has, or that have another type or shape. `tierflow.compare` makes it a list,
-    /// and says what `region` and `within` are.
+    /// Compares the pieces that `rank` has of `version` here and of `theirs` in the repository `other`. Returns the regions that differ, and
+    /// the names of regions that only one piece has, or that have another type or shape there. `region` and `within` are those of
+    /// `tierflow.compare`, which calls this method.
     #[pyo3(signature = (version, rank, other, theirs, region = None, within = None))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn differences(
@@ -122,8 +124,8 @@ impl Repository {
         Ok((rows.collect(), found.unlike))
     }
 
-    /// Fills `arrays`, in main memory, with parts of the piece that `rank` has of `version`, each from its own place of `offsets`, in bytes. The parts do not overlap.
-    /// Every block that is read is checked.
+    /// Fills `arrays`, in main memory, with parts of the piece that `rank` has of `version`. The part of each array begins at its entry of
+    /// `offsets`, in bytes. Parts must not overlap. The checksum of every block is checked.
     #[pyo3(signature = (version, rank, offsets, *arrays))]
     fn read(
         &self,

@@ -1,4 +1,4 @@
-//! Machines and schedules of reversed computations. The class that `checkpoint_schedules` knows is in `tierflow/adjoint.py`.
+//! The classes `Machine` and `Schedule`, for reversed computations. `tierflow/_tiered.py` makes a schedule of `checkpoint_schedules` of them.
 
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ fn duration(seconds: f64) -> Answer<Duration> {
     Ok(Duration::try_from_secs_f64(seconds).map_err(wrong)?)
 }
 
-/// A computation and the memories that its states can lie in: seconds of a step `forward` and of a reversed one, `backward`;
-/// bytes of a `state`; bytes of the fastest tier, the `device`, for states; and of each of the `tiers` below it the bytes for states and the
-/// bytes per second down and up. `copy` is
-/// the rate of a copy to or from the fastest tier, if it counts.
+/// A computation, and the memories for its states. `forward` and `backward` are the seconds of a step and of a reversed step, and `state`
+/// is the bytes of a state. `device` is the bytes for states on the fastest tier. Each of the `tiers` below has the bytes for states, and
+/// the bytes per second down and up. `copy` is the bytes per second of a copy to or from the fastest tier; without it, copies take no time.
 #[pyclass(frozen, from_py_object, module = "tierflow")]
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -57,8 +56,8 @@ impl Machine {
         Ok(Self { machine })
     }
 
-    /// The tiers of `engine`, with the rates that its transfers had so far. `forward` and `backward` are the seconds of a step and of a
-    /// reversed one, and `state` is an array, or a number of bytes.
+    /// Makes a machine of the tiers of `engine`, with the rates that its transfers had so far. `forward` and `backward` are the seconds of a
+    /// step and of a reversed step, and `state` is an array, or a number of bytes.
     #[staticmethod]
     #[pyo3(signature = (engine, *, forward, backward, state))]
     fn measured(
@@ -83,7 +82,7 @@ impl Machine {
         Ok(Self { machine })
     }
 
-    /// Seconds that no schedule of so many steps beats.
+    /// Returns a lower bound of the seconds that a schedule of `steps` steps takes.
     fn bound(&self, py: Python<'_>, steps: usize) -> f64 {
         py.detach(|| self.machine.bound(steps).time.as_secs_f64())
     }
@@ -93,9 +92,10 @@ impl Machine {
     }
 }
 
-/// The actions of a schedule, one after the other: their names, and the steps that they are about.
+/// An iterator over the actions of a schedule for `machine`: the name of each, and its steps.
 ///
-/// Without `steps`, a sweep of unknown length: `engine` tells it which links are idle, until `end`. Without an engine, all of them are.
+/// Without `steps`, the length of the sweep is unknown until `end`. Until then, `engine` tells the schedule which links are idle; without
+/// an engine, all links count as idle.
 #[pyclass(module = "tierflow")]
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -165,7 +165,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Seconds that the plan takes in its replay; `None` while the number of steps is not known.
+    /// Seconds that the replay of the plan takes; `None` while the number of steps is not known.
     #[getter]
     fn expected(&self) -> Option<f64> {
         let expected = self.schedule.plan().and_then(Plan::expected);
@@ -179,7 +179,7 @@ impl Schedule {
         plan.map(|plan| plan.bound().time.as_secs_f64())
     }
 
-    /// States that the sweep stores, as far as its actions are ahead.
+    /// States that the forward sweep will store in the actions that are known and not done yet.
     #[getter]
     fn stored(&self) -> usize {
         let sweep = self.schedule.ahead();

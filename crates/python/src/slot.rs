@@ -1,4 +1,4 @@
-//! Parts of the cache as arrays: what `produce` and `consume` return.
+//! Slots: parts of the cache that `produce` and `consume` lend as arrays.
 
 mod class;
 mod layout;

@@ -1,4 +1,4 @@
-//! Jobs that are preempted.
+//! The classes `Suspension` and `Notice`, for jobs that are preempted.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use crate::engine::Engine;
 use crate::errors::Answer;
 use crate::patience::{Timeout, watched};
 
-/// What will be durable when a job is preempted, as `Engine.suspend` found it: the version is written straight to the lowest
-/// tier, and nothing else moves before it is durable and the application calls again.
+/// The version that will be durable when a job is preempted, as `Engine.suspend` found it. The engine writes the version straight to the
+/// lowest tier. Nothing else moves until the version is durable and the application calls again.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Suspension {
     found: tierflow_bind::Suspension,
@@ -20,7 +20,7 @@ pub(crate) struct Suspension {
     /// The newest version that was held.
     #[pyo3(get)]
     newest: Option<Version>,
-    /// How many seconds it takes; `None` while nothing was measured.
+    /// Seconds until the version is durable; `None` while nothing was measured.
     #[pyo3(get)]
     expected: Option<f64>,
 }
@@ -46,7 +46,7 @@ impl Suspension {
 
 #[pymethods]
 impl Suspension {
-    /// Waits until the version is durable, or the deadline. Returns whether it is durable. Ctrl-C ends the wait, too.
+    /// Waits until the version is durable, or until the deadline. Returns true if it is durable. Ctrl-C ends the wait, too.
     fn wait(&self, py: Python<'_>) -> Answer<bool> {
         let (is_durable, raised) = watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
         raised?;
@@ -64,7 +64,7 @@ fn shown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "None".to_owned(), |value| value.to_string())
 }
 
-/// The notice of a preemption: given by one of the `signals` of the batch system, which leaves the job `grace` seconds, or by `give`.
+/// The notice of a preemption: a signal among the `signals` of the batch system gives it, and leaves the job `grace` seconds; or `give` does.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Notice(OfJob);
 
@@ -80,14 +80,14 @@ impl Notice {
         }))
     }
 
-    /// The job has `grace` seconds left from now on, unless that was said before.
+    /// Gives the notice: the job has `grace` seconds left from now on. A notice that was given before stays as it is.
     fn give(&self, grace: f64) -> Answer {
         let Timeout(grace) = Timeout::new(Some(grace))?;
         self.0.give(grace);
         Ok(())
     }
 
-    /// How many seconds are left; `None` until the notice is given.
+    /// Seconds that are left; `None` until the notice is given.
     #[getter]
     fn left(&self) -> Option<f64> {
         let left = self.0.deadline()?.saturating_duration_since(Instant::now());

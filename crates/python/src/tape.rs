@@ -1,8 +1,8 @@
-//! The class `Tape`: states that a compiled program of JAX saves in its forward pass, and loads in its backward pass.
+//! The class `Tape`: states that a compiled program of JAX saves in its forward pass and loads in its backward pass.
 //!
-//! A *run* is one forward pass. Its states are a stack: the backward pass takes the last one first. Programs name a run by a number
-//! that one call returns and the others are given. On a GPU that number is not read by each call, as the processor would have to wait
-//! for it: calls come in the order of the device's one stream, and a pass of a run is not interrupted by another's.
+//! A *run* is one forward pass. The states of a run are a stack: the backward pass loads the last one first. `begin` returns the run's
+//! number to the program, which passes it to the other calls. On a GPU, `save` and `load` do not read that number, as the processor would
+//! have to wait for it: calls come in the order of the device's one stream, and no pass is interrupted by a pass of another run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,17 +26,17 @@ use crate::ffi::xla::{self, Answer, Call};
 /// States begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
 
-/// Tapes by the numbers by which programs name them, as programs may outlive them.
+/// The tapes by the numbers that programs have. A program may outlive its tape.
 static TAPES: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// States of compiled programs of JAX, in an engine, which numbers them from `first` on. See `tierflow.jax`.
+/// States of compiled programs of JAX in `engine`, as versions with numbers from `first` on. See `tierflow.jax`.
 ///
-/// States that no backward pass loaded are discarded by `clear`, at the end of a `with` block, and when the tape is dropped, which JAX's
-/// caches of programs put off.
+/// `clear`, the end of a `with` block, and dropping the tape discard the states that no backward pass loaded. JAX's caches of programs
+/// delay the drop.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Tape {
-    /// There until it is dropped.
+    /// `Some` until the tape is dropped.
     inner: Option<Arc<Inner>>,
     id: u64,
 }
@@ -50,31 +50,32 @@ impl Tape {
     }
 }
 
-/// A tape, as programs name it.
+/// The part of a tape that calls of programs use.
 pub(crate) struct Inner {
     core: SharedEngine,
     runs: Mutex<TapeRuns>,
 }
 
-/// The forward passes of a tape, by number.
+/// The runs of a tape, by number.
 #[derive(Default)]
 struct TapeRuns {
     next: Version,
     last: u32,
     runs: BTreeMap<u32, Run>,
-    /// On a GPU: the run in its forward pass, and the one in its backward pass.
+    /// The run in its forward pass, as `begin` set it. `save` uses it on a GPU.
     forward: u32,
+    /// The run in its backward pass, as `rewind` set it. `load` uses it on a GPU.
     back: u32,
 }
 
 /// The states of one forward pass.
 #[derive(Default)]
 struct Run {
-    /// The states that were not loaded yet, the oldest first.
+    /// The states that are not loaded yet, oldest first.
     states: Vec<Version>,
-    /// How many were loaded.
+    /// Number of states that were loaded.
     loaded: usize,
-    /// A load failed, so the program did not come to its end.
+    /// True if the last load failed: the program did not reach its end.
     failed: bool,
 }
 
@@ -99,19 +100,19 @@ impl Tape {
         })
     }
 
-    /// The number by which programs name it.
+    /// The tape's number, which programs have.
     #[getter]
     fn id(&self) -> u64 {
         self.id
     }
 
-    /// States that were saved and not loaded yet.
+    /// Returns the number of states that were saved and are not loaded yet.
     fn __len__(&self) -> usize {
         let runs = self.inner().runs.lock();
         runs.runs.values().map(|run| run.states.len()).sum()
     }
 
-    /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
+    /// Discards the states of forward passes that had no backward pass. Wait for those forward passes before.
     fn clear(&self, py: Python<'_>) -> Returned {
         let inner = self.inner();
         Ok(py.detach(|| inner.clear())?)
@@ -121,14 +122,14 @@ impl Tape {
         slf
     }
 
-    /// Does what `clear` does, however the block ended: wait in the block for programs that use the tape.
+    /// Calls `clear`, however the block ended. Wait in the block for programs that use the tape.
     #[pyo3(signature = (*_arguments))]
     fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> Returned<bool> {
         self.clear(py)?;
         Ok(false)
     }
 
-    /// The handlers, by name, of a platform of JAX's: its GPUs if `on_gpu`, else the processor.
+    /// Returns the handlers by name for a platform of JAX: GPUs if `on_gpu` is true, else the processor.
     #[staticmethod]
     fn handlers<'py>(py: Python<'py>, on_gpu: bool) -> PyResult<Bound<'py, PyDict>> {
         let handlers = PyDict::new(py);
@@ -145,9 +146,9 @@ impl Drop for Tape {
         TAPES.lock().remove(&self.id);
         let inner = &mut self.inner;
         detached(&mut || {
-            // The last one to have the engine ends it.
+            // Dropping the last reference to the engine ends it, so this thread is detached.
             let Some(inner) = inner.take() else { return };
-            // A fork has no states, and its locks may be held by threads that it does not have.
+            // A fork has no states, and a thread that the fork does not have may hold the locks.
             if inner.core.other_process().is_none() {
                 let _nobody_is_told = inner.clear();
             }
@@ -155,7 +156,7 @@ impl Drop for Tape {
     }
 }
 
-/// Has the tape of a call answer it.
+/// Finds the tape of a call and lets it answer.
 pub(crate) fn with_tape(
     call: &Call,
     answer: fn(&Inner, &Call, &CopyStream<'_>) -> Answer,
@@ -174,7 +175,7 @@ pub(crate) fn with_tape(
     answer(&tape, call, &copy_stream)
 }
 
-/// The stream on which bytes are copied between the engine and a program's arrays. It also decides when they are copied.
+/// The stream of copies between the engine and a program's arrays: the program's own on a GPU, else one that is waited for at once.
 pub(crate) enum CopyStream<'core> {
     Ordered(Arc<Stream>),
     AtOnce(tierflow_bind::Borrowed<'core>),
@@ -217,7 +218,7 @@ impl Inner {
         span.memory(&self.core.device, place).map_err(said)
     }
 
-    /// Reads the number of a run, for which the processor waits.
+    /// Reads the number of a run. On a GPU the processor waits for it.
     fn run_of(&self, span: Option<&Span>, copy_stream: &CopyStream<'_>) -> Result<u32, String> {
         let span = *span.ok_or("a call of Tierflow's is given the number of its run")?;
         let number = xla::host_number(span)?;
@@ -231,14 +232,14 @@ impl Inner {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// Discards the states that were not loaded yet, as [`discard`](Self::discard) does.
+    /// Discards the states that are not loaded yet, as [`discard`](Self::discard) does.
     fn clear(&self) -> tierflow_engine::Result<()> {
         let runs = std::mem::take(&mut self.runs.lock().runs);
         self.discard(runs.into_values())
     }
 
-    /// Discards the states of runs whose backward pass will not come, all of them whatever fails, and returns the first error. A state
-    /// that the engine has not got is gone already.
+    /// Discards the states of runs whose backward pass will not come. An error does not stop it, and the first one is returned. A state that
+    /// the engine does not have is already discarded.
     fn discard(&self, runs: impl IntoIterator<Item = Run>) -> tierflow_engine::Result<()> {
         let mut outcome = Ok(());
         for version in runs.into_iter().flat_map(|run| run.states) {
@@ -250,7 +251,7 @@ impl Inner {
         outcome
     }
 
-    /// A forward pass begins: returns the run's number. Runs whose backward pass failed are dropped.
+    /// Begins a forward pass: writes the new run's number to the program, and discards the states of runs whose backward pass failed.
     pub(crate) fn begin(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let (run, failed) = {
             let mut runs = self.runs.lock();
@@ -264,7 +265,7 @@ impl Inner {
             runs.runs.insert(run, Run::default());
             (run, failed)
         };
-        // Their program has told its error already.
+        // The failed program has reported its error already.
         let _reported = self.discard(failed.into_values());
         let span = *call
             .results
@@ -293,7 +294,7 @@ impl Inner {
         let version = match saved {
             Ok(version) => version,
             Err(error) => {
-                // The program ends here, and nobody learns the number of the run.
+                // The program ends here, so no later call names the run.
                 let run = self.runs.lock().runs.remove(&run);
                 let _the_save_failed_first = self.discard(run);
                 return Err(error);
@@ -330,7 +331,7 @@ impl Inner {
             copies::fill(copy_stream.by(), &slot, at, &array).map_err(said)
         });
         if let Err(failed) = copied {
-            // Copies that were queued before still write there.
+            // Copies that were queued before still write to the slot.
             if let Some(stream) = copy_stream.ordered() {
                 slot.give_up_after(stream).map_err(said)?;
             }
@@ -343,7 +344,7 @@ impl Inner {
         Ok(version)
     }
 
-    /// A backward pass begins.
+    /// Begins a backward pass: hints the states of the run, last one first, and begins prefetching.
     pub(crate) fn rewind(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let run = self.run_of(call.arguments.first(), copy_stream)?;
         let hints = {
@@ -388,12 +389,12 @@ impl Inner {
             }
         }
         loaded?;
-        // An engine may discard what was restored, too.
+        // An engine with `after_restore="discard"` has discarded the version already.
         let _gone = self.core.engine.discard(version);
         Ok(())
     }
 
-    /// Copies a state to the arrays. The version stays as it is if that fails.
+    /// Copies a state to the arrays of a call. If that fails, the version stays unconsumed.
     fn load_state(&self, version: Version, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let arrays = call.results.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
@@ -432,7 +433,7 @@ impl Inner {
     }
 }
 
-/// Where each array lies, and how many bytes that takes; at least one, as there are no versions without.
+/// Returns the offset of each array in a state, and the bytes of the state. A state has at least one byte, as every version does.
 fn laid_out(arrays: &[Span]) -> (Vec<usize>, usize) {
     let mut end = 0_usize;
     let places = arrays

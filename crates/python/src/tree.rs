@@ -1,4 +1,4 @@
-//! Trees of arrays and plain values, taken apart for a checkpoint: `tierflow/_tree.py` says how, and knows of what is rare.
+//! Takes trees of arrays and plain values apart for a checkpoint. `tierflow/_tree.py` describes the form, and handles rare values.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -6,20 +6,19 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 
 use crate::ffi::exchange::Api;
 
-/// No region has more dimensions.
+/// Dimensions of a region at most.
 const MOST_DIMENSIONS: usize = 8;
 
-/// Element types that are remembered.
+/// Element types that are remembered at most.
 const MOST_ELEMENTS: usize = 32;
 
-/// A reader of JSON goes no deeper, and a thread's stack has its end.
+/// Nested branches of a tree at most: readers of JSON go no deeper, and a thread's stack is limited.
 const MOST_LEVELS: usize = 200;
 
-/// The arrays of a tree by their names, its structure in JSON, and whether the arrays may be taken in as they are, as far as their types
-/// say it.
+/// The arrays of a tree by their names, the structure in JSON, and true if the arrays' types let an engine take them in as they are.
 type Flattened<'py> = (Bound<'py, PyDict>, String, bool);
 
-/// Takes a tree apart. `pickled` has a value that no structure has a kind for pickled.
+/// Takes a tree apart. With `pickled`, a value that the structure has no kind for is pickled.
 #[pyfunction]
 pub(crate) fn flatten<'py>(tree: &Bound<'py, PyAny>, pickled: bool) -> PyResult<Flattened<'py>> {
     let py = tree.py();
@@ -38,8 +37,9 @@ pub(crate) fn flatten<'py>(tree: &Bound<'py, PyAny>, pickled: bool) -> PyResult<
     Ok((flattening.arrays, flattening.text, flattening.is_plain))
 }
 
-/// Returns the addresses, devices, element types, extents and strides of tensors as one run of bytes. Lists that differ in one of them never
-/// return the same. A conjugation that PyTorch has put off is not among them. `None` if the tensors' framework has no C exchange API.
+/// Returns the addresses, devices, element types, extents and strides of tensors as one run of bytes. Lists that differ in one of these
+/// never return the same bytes. The bytes do not tell if PyTorch has deferred a conjugation. Returns `None` if the tensors' framework has no
+/// C exchange API.
 #[pyfunction]
 pub(crate) fn descriptors<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyBytes>> {
     let mut numbers = Vec::with_capacity(8 * tensors.len());
@@ -52,12 +52,12 @@ pub(crate) fn descriptors<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py
     Some(PyBytes::new(tensors.py(), &bytes))
 }
 
-/// The kinds of branches in JSON.
+/// The kind of a branch in JSON.
 enum Branch<'a> {
     List,
     Tuple,
     Dict,
-    /// The kind, a dataclass or a named tuple, and the class.
+    /// A branch with fields: its kind, a dataclass or a named tuple, and its class.
     Fields(&'a str, &'a str),
 }
 
@@ -66,15 +66,15 @@ struct Flattening<'py> {
     text: String,
     is_plain: bool,
     pickled: bool,
-    /// To the value that is looked at.
+    /// The way from the root to the current value: names with slashes between them.
     way: String,
-    /// The branches on that way.
+    /// The branches on the way, from the root.
     open: Vec<Bound<'py, PyAny>>,
-    /// Types that were seen, and the framework whose arrays they are.
+    /// Types that were seen, each with its framework if its values are arrays.
     frameworks: Vec<(Bound<'py, PyType>, Option<String>)>,
-    /// Element types that were seen: whether regions have them, and in the machine's byte order.
+    /// Element types that were seen, each with two flags: regions can have it; it is in the machine's byte order.
     elements: Vec<(Bound<'py, PyAny>, (bool, bool))>,
-    /// The module that knows of what is rare.
+    /// The module `tierflow._tree`, which handles rare values.
     rare: Bound<'py, PyModule>,
 }
 
@@ -115,14 +115,14 @@ impl<'py> Flattening<'py> {
         self.branch(value, &branch, &keys, &values)
     }
 
-    /// Writes a value that JSON has itself. Returns false for any other.
+    /// Writes a value that JSON has, too. Returns false for any other value.
     fn plain(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
         if value.is_none() {
             self.text.push_str("null");
         } else if let Ok(text) = value.cast_exact::<PyString>() {
             match text.to_str() {
                 Ok(text) => quoted(&mut self.text, text),
-                // Half of a character.
+                // The text has half of a character (a lone surrogate).
                 Err(_) => return Ok(false),
             }
         } else if let Ok(is_true) = value.cast_exact::<PyBool>() {
@@ -160,7 +160,7 @@ impl<'py> Flattening<'py> {
         Ok(self.frameworks[index].1.is_some().then_some(index))
     }
 
-    /// Writes an array. Returns false if no region has such.
+    /// Writes an array. Returns false if no region can have its elements or its dimensions.
     fn array(&mut self, array: &Bound<'py, PyAny>, framework: usize) -> PyResult<bool> {
         let py = array.py();
         let element = array.getattr(intern!(py, "dtype"))?;
@@ -172,7 +172,7 @@ impl<'py> Flattening<'py> {
                     .rare
                     .call_method1(intern!(py, "element_of"), (array,))?;
                 let found = found.extract()?;
-                // Some have an object of their own for each array.
+                // Some frameworks make a new `dtype` object for each array.
                 if self.elements.len() < MOST_ELEMENTS {
                     self.elements.push((element, found));
                 }
@@ -182,7 +182,7 @@ impl<'py> Flattening<'py> {
         if !has || array.getattr(intern!(py, "ndim"))?.extract::<usize>()? > MOST_DIMENSIONS {
             return Ok(false);
         }
-        // A root has no name, and the keys 0 and "0" have the same one: `~0` and `~1` are all that a key can bring.
+        // A root has no name, and the keys 0 and "0" have the same name. `~2` makes a new one: keys bring only `~0` and `~1`.
         let mut name = match &*self.way {
             "" => "~2".to_owned(),
             way => way.to_owned(),
@@ -266,7 +266,7 @@ impl<'py> Flattening<'py> {
         Ok(())
     }
 
-    /// Goes on to what a key leads to.
+    /// Appends a key to the way, with `~0` for a tilde and `~1` for a slash.
     fn step(&mut self, key: &Bound<'py, PyAny>) -> PyResult<()> {
         let text = key.str()?;
         for character in text.to_str()?.chars() {
@@ -279,7 +279,7 @@ impl<'py> Flattening<'py> {
         Ok(())
     }
 
-    /// The exception that a function of `tierflow/_tree.py` makes.
+    /// Returns the exception that the function `why` of `tierflow/_tree.py` makes, as an error.
     fn refuse(&self, why: &str, what: &Bound<'py, PyAny>) -> PyResult<()> {
         Err(PyErr::from_value(
             self.rare.call_method1(why, (&self.way, what))?,
@@ -287,7 +287,7 @@ impl<'py> Flattening<'py> {
     }
 }
 
-/// Appends a text as JSON has it.
+/// Appends a text as a string of JSON.
 fn quoted(to: &mut String, text: &str) {
     to.push('"');
     for character in text.chars() {

@@ -13,8 +13,8 @@
             engine.restore(step, field)
             ...  # use it
 
-What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.lightning`, `tierflow.transformers`, `tierflow.orbax`, `tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`, `tierflow.pyadjoint`,
+Each framework has its own module, which is imported at its first use: `tierflow.torch`, `tierflow.jax`, `tierflow.lightning`,
+`tierflow.transformers`, `tierflow.orbax`, `tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`, `tierflow.pyadjoint`,
 `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> _Any:
     try:
         return _import_module(f"{__name__}.{name}")
     except ImportError as missing:
-        # An attribute that cannot be had is none: `hasattr`, `help` and completion ask for all of them.
+        # `hasattr`, `help` and completion ask for every module, and expect an `AttributeError` for one that is not installed.
         text = str(missing)
         if isinstance(missing, ModuleNotFoundError):
             text = f"{__name__}.{name} needs the package {missing.name!r}, which is not installed"

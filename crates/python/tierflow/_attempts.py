@@ -17,10 +17,10 @@ log = logging.getLogger("tierflow")
 
 
 class Attempts:
-    """Attempts to save, of which those that fail are logged and counted in `failures`; `failure` is the last error.
+    """Attempts to save. A failed attempt is logged and counted in `failures`; `failure` is the last error.
 
-    Failures are those of the engine, of files, and a lack of memory. With `raises` they are raised as well. A mistake of the program, such as a
-    state that is no tree (`ArgumentError`), always is.
+    Failures are errors of the engine or of files, and a lack of memory. With `raises` they are raised as well. A mistake of the program, such
+    as a state that is no tree (`ArgumentError`), is always raised.
     """
 
     failures = 0
@@ -30,7 +30,7 @@ class Attempts:
         self._raises = raises
 
     def _attempt(self, what: str, save: Callable[[], None]) -> bool:
-        """Calls `save`. Returns false if it failed."""
+        """Calls `save`. Returns false if it failed; `what` is the beginning of the line in the log then."""
         try:
             save()
         except ArgumentError:
@@ -48,7 +48,7 @@ class Attempts:
 
 
 class PeriodicAttempts(Attempts):
-    """Attempts to save to `engine` each `every` steps, which wait for room for `timeout` seconds at most."""
+    """Attempts to save to `engine` every `every` steps. An attempt waits for room for `timeout` seconds at most."""
 
     def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
         if every < 1:
@@ -57,7 +57,7 @@ class PeriodicAttempts(Attempts):
         self._engine, self._every, self._timeout = engine, every, timeout
 
     def _save(self, step: int, tree: Callable[[], Any], *, pickle: bool = False) -> bool:
-        """Saves what `tree` returns as the next version. Returns false if that failed."""
+        """Saves the tree that `tree` returns as the next version. Returns false if that failed."""
 
         def save() -> None:
             self._engine.save(self._engine.reserve(1).start, tree(), pickle=pickle, timeout=self._timeout)
@@ -66,7 +66,7 @@ class PeriodicAttempts(Attempts):
 
 
 def _is_to_be_borne(error: Exception) -> bool:
-    # PyTorch has no type of error of its own for a lack of main memory.
+    # PyTorch raises a plain `RuntimeError` if main memory is exhausted.
     return (
         isinstance(error, TierflowError | OSError | MemoryError)
         or type(error).__name__ == "OutOfMemoryError"

@@ -1,4 +1,4 @@
-"""Where two histories part."""
+"""The comparison of two histories of versions."""
 
 import math
 import os
@@ -23,7 +23,7 @@ class Difference(NamedTuple):
     first: tuple[int, ...]
     """The index of the first element that differs; empty for a region that the two do not have alike."""
     largest: float
-    """The largest distance of two elements; infinite where one of two is no number, and for a region that is not alike."""
+    """The largest distance of two elements; infinite if one of two is no number, and for a region that the two do not have alike."""
     largest_at: tuple[int, ...]
     """The index of the first element with that distance."""
 
@@ -44,12 +44,12 @@ def compare(
     region: str | None = None,
     first: bool = False,
 ) -> list[Difference]:
-    """Returns where the versions that two histories, `left` and `right`, have in common differ, in the order of versions, ranks and regions.
+    """Compares the versions that the histories `left` and `right` have in common. Returns the regions that differ, in the order of versions,
+    ranks and regions.
 
-    Values differ if their bits do; with `within`, if they are further apart than that, where any two NaN are equal. With
-    `region`, only that region is compared. With `first`, the comparison ends after the first version that differs. Parts
-    whose checksums agree are not read. Versions that lie there as differences or compressed raise `ArgumentError`: the
-    command `tierflow compare` puts them together.
+    Values differ if their bits do; with `within`, if their distance is larger than that, and then any two NaN are equal. With `region`, only
+    that region is compared. With `first`, the comparison ends after the first version that differs. Parts whose checksums agree are not
+    read. Versions that are stored as differences or compressed raise `ArgumentError`: the command `tierflow compare` decodes them.
     """
     left, right = (one if isinstance(one, Repository) else Repository(one) for one in (left, right))
     both = sorted(set(left.versions()) & set(right.versions()))

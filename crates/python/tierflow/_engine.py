@@ -1,4 +1,4 @@
-"""Engines and repositories by their versions: trees of arrays in, trees out."""
+"""The classes `Engine` and `Repository`: save trees of arrays as versions, and load them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ._tree import ANEW, framework, subtree, unflatten
 
 __all__ = ["Engine", "Repository", "StoredArray", "Versions"]
 
-# The region that has the tree's structure. No array has this name: after a tilde, theirs have a digit.
+# The name of the region with the tree's structure. No array has this name, as a tilde in an array's name precedes a digit.
 _STRUCTURE = "~tree"
 
-# An index of NumPy's, of one axis or of several.
+# An index as NumPy takes it, of one axis or of several.
 _Index = Any
 _Select = str | Iterable[str] | Mapping[str, _Index]
 
 
 class Versions:
-    """What engines and repositories have in common: they are collections of versions."""
+    """The common base of engines and repositories, which are collections of versions."""
 
     __slots__ = ()
 
-    # Of the classes that have these.
+    # The subclasses define these.
     versions: Callable[[], list[int]]
     latest: Callable[..., int | None]
     load: Callable[..., Any]
@@ -42,10 +42,11 @@ class Versions:
     def load_latest(
         self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
     ) -> tuple[int, Any] | None:
-        """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
+        """Returns the newest version that can be loaded, and the tree that `load` returns for it with these `options`; `None` if there is no
+        version.
 
-        With `before`, only versions of smaller numbers count; `into` is filled as by `load`. A version that is damaged is logged and the next
-        older one tried. If all are, the error of the newest is raised.
+        With `before`, only versions of smaller numbers count. `into` is filled as by `load`. If a version is damaged, `load_latest` logs that and
+        tries the next older one. If all versions are damaged, it raises the error of the newest.
         """
         first: DamagedError | None = None
         version = self.latest(before)
@@ -83,20 +84,20 @@ class Engine(Versions, _tierflow.Engine):
         stream: Any = None,
         timeout: float | None = None,
     ) -> None:
-        """Takes in a tree as `version`, as `checkpoint` takes in arrays: when it returns, the arrays may be changed.
+        """Takes in a tree as `version`, as `checkpoint` takes in arrays. When `save` returns, the program may change the arrays.
 
-        A tree is any nesting of dicts, lists, tuples, dataclasses and named tuples. Its leaves are arrays of NumPy, CuPy, PyTorch and JAX,
-        and None, bools, numbers, texts and bytes. An array becomes a region of its own, named after its place, such as
-        "model/layers.0.weight"; all else is JSON in one more region.
+        A tree is any nesting of dicts, lists, tuples, dataclasses and named tuples. The leaves are arrays of NumPy, CuPy, PyTorch and JAX,
+        and None, bools, numbers, texts and bytes. Each array becomes a region, named after its place, such as "model/layers.0.weight"; all
+        other leaves are JSON in one more region.
 
-        `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved. `stream` and `timeout`
-        are those of `checkpoint`.
+        With `pickle`, any other value is pickled. Without it, such a value raises `ArgumentError`, and nothing is saved. `stream` and
+        `timeout` are those of `checkpoint`.
         """
         found, structure, is_plain = _tierflow.flatten(tree, pickle)
         text = f'{{"tree":1,"root":{structure}}}'.encode()
         names, arrays = [_STRUCTURE, *found], list(found.values())
         if is_plain:
-            # Nearly all arrays are stored as they are, and to look at each takes longer than all else.
+            # Nearly all arrays can be stored as they are, and a look at each array takes longer than the rest of the call.
             with suppress(ArrayError, BufferError):
                 return self.checkpoint(version, text, *arrays, names=names, stream=stream, timeout=timeout)
         on_host = self.device == "host"
@@ -115,30 +116,31 @@ class Engine(Versions, _tierflow.Engine):
     ) -> Any:
         """Returns the tree of `version`, which stays as it is: held, and not consumed.
 
-        Arrays are new ones of the framework that they were saved from, in main memory, or on JAX's default device. With `into`, a tree
-        like the saved one, its arrays are filled in place; new are only those of JAX, which lie as they did in `into`, and plain
-        values. The tree that is returned has all of them.
+        The arrays are new ones of the framework that they were saved from, in main memory, or on JAX's default device. If `into` is given,
+        it is a tree like the saved one, and its arrays are filled in place. The tree that `load` returns has those arrays; its JAX arrays
+        and plain values are new, and JAX arrays have the shardings of `into`.
 
-        `select` reads a part. A way, such as "model/layers.0.weight" or "model", returns what lies there; a list of ways, a dict of
-        them; a dict of ways and indices, such as `{"field": np.s_[10:20, ::2]}`, a dict of parts of arrays.
+        `select` reads a part of the tree. With a way, such as "model/layers.0.weight" or "model", `load` returns the part that lies there.
+        With a list of ways, it returns a dict of these parts. With a dict of ways and indices, such as `{"field": np.s_[10:20, ::2]}`, it
+        returns a dict of parts of arrays.
 
-        Dataclasses and named tuples are made of the classes of `into`, or of loaded modules; no `__init__` runs. `plain` returns
-        dicts in their place, and arrays of NumPy. What was pickled is unpickled only with `pickle`: pass it if you trust whoever wrote the
-        version. Versions of `checkpoint` are dicts of their regions. `TimedOutError` if it takes longer than `timeout` seconds.
+        Dataclasses and named tuples have the classes of `into`, or of loaded modules; no `__init__` runs. With `plain`, they become dicts,
+        and all arrays are NumPy's. Pickled values are unpickled only with `pickle`: pass it if you trust the writer of the version.
+        Versions of `checkpoint` are dicts of their regions. Raises `TimedOutError` if the call takes longer than `timeout` seconds.
         """
         return _OfEngine(self, int(version), timeout).load(into, select, plain, pickle)
 
     def array(
         self, version: SupportsIndex, way: str, *, plain: bool = False, timeout: float | None = None
     ) -> StoredArray:
-        """Returns the array that lies at `way` in the tree of `version`, and is read by parts, as they are indexed: arrays of the framework that it
-        was saved from, or with `plain` of NumPy. Reading a part waits for `timeout` seconds at most.
+        """Returns the array that lies at `way` in the tree of `version`, without reading it. Indexing reads a part: an array of the
+        framework that it was saved from, or of NumPy with `plain`. Reading a part waits for `timeout` seconds at most.
         """
         return StoredArray(_OfEngine(self, int(version), timeout), way, plain)
 
     def flushes(self, timeout: float | None = None) -> Flushes:
-        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits until each is durable or given up, for
-        `timeout` seconds at most:
+        """Returns the versions that are not durable yet. Iterating over them, smallest number first, waits until each version is durable or
+        discarded, for `timeout` seconds at most each:
 
         for version in tqdm(engine.flushes()): ...
         """
@@ -147,7 +149,7 @@ class Engine(Versions, _tierflow.Engine):
     def plot(self, axes: Any = None) -> Any:
         """Draws the time line that `timeline=` asked for: a row for each calling thread, each worker and each tier's evictions.
 
-        Returns the axes, which are new ones of matplotlib's unless `axes` has some.
+        Returns the axes: `axes`, or new ones of matplotlib if that is None.
         """
         from ._plot import plot_timeline
 
@@ -155,11 +157,11 @@ class Engine(Versions, _tierflow.Engine):
 
     @property
     def next_version(self) -> int:
-        """A number above all that versions have or had, that hints name, and that were reserved. It is not reserved."""
+        """A number above all that versions have or had, that hints name, and that were reserved. Reading it reserves nothing."""
         return self.reserve(0).start
 
     def __bool__(self) -> bool:
-        # An engine without versions is one.
+        # An engine without versions is true, too.
         return True
 
     def __repr__(self) -> str:
@@ -172,7 +174,7 @@ class Engine(Versions, _tierflow.Engine):
 
 def _fill(tier: dict[str, Any]) -> str:
     used, holds = shown_bytes(tier["used"]), tier["capacity"]
-    # A directory without a limit.
+    # So large a capacity means that the tier has no limit.
     return used if holds >= 1 << 60 else f"{used} of {shown_bytes(holds)} ({tier['used'] / max(holds, 1):.0%})"
 
 
@@ -192,14 +194,14 @@ class Repository(Versions, _tierflow.Repository, Mapping[int, Any]):
         plain: bool = False,
         pickle: bool = False,
     ) -> Any:
-        """Returns the tree of `rank`'s piece of `version`. `into`, `select`, `plain` and `pickle` are those of `Engine.load`. Of a selected part,
-        nothing else is read.
+        """Returns the tree of `rank`'s piece of `version`. `into`, `select`, `plain` and `pickle` are those of `Engine.load`. With `select`,
+        only the selected part is read.
         """
         return _OfRepository(self, int(version), int(rank)).load(into, select, plain, pickle)
 
     def array(self, version: SupportsIndex, way: str, *, rank: SupportsIndex = 0, plain: bool = False) -> StoredArray:
-        """Returns the array that lies at `way` in the tree of `rank`'s piece of `version`, and is read by parts, as they are indexed: arrays of the
-        framework that it was saved from, or with `plain` of NumPy.
+        """Returns the array that lies at `way` in the tree of `rank`'s piece of `version`, without reading it. Indexing reads a part: an array
+        of the framework that it was saved from, or of NumPy with `plain`.
         """
         return StoredArray(_OfRepository(self, int(version), int(rank)), way, plain)
 
@@ -208,13 +210,13 @@ class Repository(Versions, _tierflow.Repository, Mapping[int, Any]):
             raise KeyError(version)
         return self.load(version)
 
-    # Equal trees would have to be read.
+    # `Mapping` would compare the trees, and read all of them.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
 
 class Flushes:
-    """Versions on their way to durable storage. Their number is that of the time when this was made."""
+    """Versions on their way to durable storage, as they were when this object was made."""
 
     def __init__(self, engine: Engine, timeout: float | None) -> None:
         self._engine, self._timeout = engine, timeout
@@ -225,16 +227,16 @@ class Flushes:
 
     def __iter__(self) -> Iterator[int]:
         for version in self._versions:
-            # The retention, or a discard, may give a version up meanwhile.
+            # The retention, or a call of `discard`, may remove a version meanwhile.
             with suppress(UnknownVersionError):
                 self._engine.wait_version(version, self._timeout)
             yield version
 
 
 class StoredArray:
-    """An array of a version, of which an index of ints and slices reads the rows that have it: for `dask.array.from_array`, `numpy.asarray`,
-    and an array of Zarr that it is assigned to. `Engine.array` and `Repository.array` make it, of the `piece` that they read, for the `way` and
-    the `plain` that they are called with.
+    """An array of a version that is read by parts. An index of ints and slices reads the rows that it needs. `dask.array.from_array`,
+    `numpy.asarray`, and assignments to arrays of Zarr take the object. `Engine.array` and `Repository.array` make it, of the `piece` that they
+    read, and with their arguments `way` and `plain`.
     """
 
     def __init__(self, piece: _Piece, way: str, plain: bool) -> None:
@@ -248,7 +250,7 @@ class StoredArray:
 
     @cached_property
     def dtype(self) -> Any:
-        # Nothing is read of no rows.
+        # An index without rows reads nothing.
         return (self[:0] if self.shape else self[()]).dtype
 
     @property
@@ -281,7 +283,7 @@ class StoredArray:
 
 
 class _Piece(ABC):
-    """A rank's part of a version, from wherever it is read."""
+    """A rank's part of a version. Subclasses read it from an engine or a repository."""
 
     def __init__(self, layout: list[tuple[str, str | None, list[int], int]]) -> None:
         self.regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
@@ -292,7 +294,7 @@ class _Piece(ABC):
 
     @abstractmethod
     def read_rows(self, name: str, offset: int, array: Any) -> bool:
-        """Reads a region's bytes from `offset` on. Returns false if it can be read as a whole alone."""
+        """Reads a region's bytes from `offset` on. Returns false if the region can only be read as a whole."""
 
     @cached_property
     def structure(self) -> Any:
@@ -322,7 +324,7 @@ class _Piece(ABC):
             leaves[name] = Leaf(self.regions[name], kind if target is None else framework(target) or of, target)
 
         target = ANEW if into is None else into
-        # Once for what is to be read, and once for the tree, when all of it is there.
+        # The first call finds the arrays to read, and the second one makes the tree of the arrays that were read.
         unflatten(structure, found, into=target, plain=plain, pickle=pickle)
         if leaves:
             self.read({name: leaf.buffer for name, leaf in leaves.items()})
@@ -339,14 +341,14 @@ class _OfEngine(_Piece):
         self._engine.restore_regions(self._version, arrays, timeout=self._timeout)
 
     def read_rows(self, name: str, offset: int, array: Any) -> bool:
-        """From the directory, which gives a part away; what lies there as a difference or compressed is no such part."""
+        """Reads from the directory, which can read parts. A version that lies there as a difference or compressed has no such parts."""
         engine, directory = self._engine, self._engine.directory
         if directory is None or not engine.is_durable(self._version):
             return False
         try:
             return _OfRepository(Repository(directory), self._version, engine.group[0]).read_rows(name, offset, array)
         except TierflowError:
-            # The engine has other copies, and says what is wrong if it has none.
+            # The engine may have other copies. If it has none, its own read raises the error.
             return False
 
 
@@ -372,12 +374,12 @@ def _is_int(step: Any) -> bool:
         int_of(step)
     except TypeError:
         return False
-    # A bool names an axis, and no row.
+    # NumPy takes a bool as a new axis, and not as a row.
     return not isinstance(step, bool)
 
 
 def _rows(step: Any, extent: int) -> tuple[int, int, Any]:
-    """The first of the rows that an index names, the one after the last, and the index that names them among those."""
+    """Returns the first row that an index needs, the row after the last one, and the index of the same elements among these rows."""
     if not isinstance(step, slice):
         row = range(extent)[step]
         return row, row + 1, 0

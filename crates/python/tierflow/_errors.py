@@ -1,4 +1,4 @@
-"""The exceptions, one for each thing that a caller does next. All are a `TierflowError`, and the built-in that fits."""
+"""The exceptions, one for each next step of a caller. Each is a `TierflowError`, and also the built-in exception that fits."""
 
 __all__ = [
     "ArgumentError",
@@ -17,19 +17,19 @@ __all__ = [
 
 
 class TierflowError(Exception):
-    """What every exception of the package is."""
+    """The base class of all exceptions of the package."""
 
     def __str__(self) -> str:
-        # KeyError would show the text in quotes.
+        # `KeyError.__str__` shows the text in quotes.
         return Exception.__str__(self)
 
 
 class ArgumentError(TierflowError, ValueError):
-    """The call cannot be done as it is written: mend it as the text says."""
+    """The call is wrong: correct it as the text says."""
 
 
 class ArrayError(ArgumentError):
-    """The array will not do: pass what the text says instead."""
+    """The engine cannot use the array: pass the array that the text names instead."""
 
 
 class ClosedError(TierflowError, ValueError):
@@ -37,7 +37,7 @@ class ClosedError(TierflowError, ValueError):
 
 
 class UnknownVersionError(TierflowError, KeyError):
-    """There is no such version, or not any more: look at `Engine.versions()`."""
+    """The engine does not hold the version, or not any more: see `Engine.versions()`."""
 
 
 class NoRoomError(TierflowError, MemoryError):
@@ -45,29 +45,29 @@ class NoRoomError(TierflowError, MemoryError):
 
 
 class TimedOutError(TierflowError, TimeoutError):
-    """The time was over first, and what was asked for goes on: wait again."""
+    """The call took longer than its timeout. The engine's work goes on: wait again."""
 
 
 class StorageError(TierflowError, OSError):
-    """A disk or a directory cannot be used as it should: see to it, and call again."""
+    """The engine cannot use a disk, a directory or an object store: correct the cause, and call again."""
 
 
 class StalledError(StorageError):
-    """Some versions cannot get to the lowest tier. They are still held: see to the storage, and wait again."""
+    """The engine cannot copy some versions to the lowest tier, and still holds them: correct the cause, and wait again."""
 
 
 class DamagedError(StorageError):
-    """What lies on the disk is not what was written: restore an older version, as of `Engine.latest(before=version)`."""
+    """The stored bytes are not those that were written: restore an older version, such as `Engine.latest(before=version)`."""
 
 
 class DeviceError(TierflowError, RuntimeError):
-    """The GPU cannot be had, or it failed, or the system refuses a cache memory or a thread: choose another device, smaller caches, or start the
-    process anew.
+    """The GPU is missing or failed, or the system refused memory for a cache, or a thread: choose another device or smaller caches, or start
+    the process again.
     """
 
 
 class ForkedError(TierflowError, RuntimeError):
-    """The engine belongs to another process, of which this one is a fork: build one here."""
+    """The engine belongs to another process, of which this one is a fork: build a new engine here."""
 
 
 for _error in __all__:

@@ -1,4 +1,4 @@
-"""Pytrees of JAX in an engine, with the shardings of their arrays, and a training's state saved each so many steps."""
+"""JAX's pytrees in an engine, with the shardings of their arrays, and a checkpointer for trainings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ __all__ = ["AsyncCheckpointer", "load", "save"]
 def save(engine: Engine, version: int, tree: Any, *, timeout: float | None = None) -> None:
     """Saves a pytree `tree` of any registered kind in `engine` as `version`: Equinox's modules, Flax's and Optax's states, and plain containers.
 
-    Its leaves are those of `Engine.save`, and keys of random generators; each is a region named after its path, such as "['layers'][0].weight". An array
-    with parts on several devices of this process is saved whole. `TimedOutError` if there is no room for `timeout` seconds.
+    The leaves are those of `Engine.save`, and keys of random generators. Each leaf is a region named after its path, such as
+    "['layers'][0].weight". An array with parts on several devices of this process is saved whole. Raises `TimedOutError` if there is no room
+    for `timeout` seconds.
     """
     engine.save(version, _named(tree), timeout=timeout)
 
@@ -29,13 +30,14 @@ def save(engine: Engine, version: int, tree: Any, *, timeout: float | None = Non
 def load(source: Engine | Repository, version: int, like: Any) -> Any:
     """Returns the pytree of a `version` of `source` with the structure of `like`, whose arrays may be `jax.ShapeDtypeStruct`s.
 
-    An array is laid out as the one of `like` is: on another mesh, say, or where `like` says nothing, on the default device.
+    Each array gets the sharding of its counterpart in `like`, for example of another mesh. Without a sharding there, it is on the default
+    device.
     """
     return _like(version, source.load(version, plain=True), like)
 
 
 class AsyncCheckpointer(PeriodicAttempts):
-    """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
+    """Saves the state of a training to `engine` every `every` steps, and resumes from the newest state.
 
         checkpointer = tierflow.jax.AsyncCheckpointer(engine, every=100)
         first, state = checkpointer.resume(state)
@@ -48,7 +50,7 @@ class AsyncCheckpointer(PeriodicAttempts):
     """
 
     def resume(self, like: Any) -> tuple[int, Any]:
-        """Returns the step that comes next and the newest state that can be loaded, laid out as `like` is: 0 and `like` if there is none yet."""
+        """Returns the next step, and the newest state that can be loaded, with the shardings of `like`; 0 and `like` if there is no state yet."""
         found = self._engine.load_latest(plain=True)
         if found is None:
             return 0, like
@@ -56,12 +58,12 @@ class AsyncCheckpointer(PeriodicAttempts):
         return step + 1, state
 
     def step(self, step: int, state: Any) -> bool:
-        """Call it at the end of a step. Returns true if it saved the state."""
+        """Saves `state` if `step` is one to save: call this at the end of each step. Returns true if it saved the state."""
         return (step + 1) % self._every == 0 and self._save(step, lambda: _named((state, step)))
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """The leaves of a pytree by their paths."""
+    """Returns the leaves of a pytree by their paths."""
     leaves, _ = tree_flatten_with_path(tree)
     named: dict[str, Any] = {}
     for path, x in leaves:

@@ -1,4 +1,4 @@
-"""Arrays of every framework on their way to a checkpoint and back."""
+"""Conversions of every framework's arrays for a checkpoint and back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Leaf", "Stored", "stored"]
 
 
 class Stored(NamedTuple):
-    """A region, or the rows of one that are wanted. Without a type, it is bytes."""
+    """The element type and the shape of a region, or of some of its rows. Without a type, the region is bytes."""
 
     dtype: str | None
     shape: tuple[int, ...]
 
 
 def stored(array: Any, framework: str, on_host: bool) -> Any:
-    """The array as an engine takes it in: in C order, in the machine's byte order, without a gradient, and in memory that the engine
-    reaches. It is copied only if it is otherwise."""
+    """Returns the array as an engine takes it in: in C order, in the machine's byte order, without a gradient, and in memory that the engine
+    reaches. Copies the array only if it differs from that."""
     if framework == "torch":
         if hasattr(array, "to_local"):
             raise ArgumentError("a DTensor is a part of a tensor: save it by dcp.save with tierflow's StorageWriter")
@@ -64,9 +64,9 @@ def _empty(region: Stored, is_tensor: bool) -> Any:
 
 @dataclass
 class Leaf:
-    """An array that is being loaded. `buffer` is to be filled first, and `value` is the leaf of the tree then.
+    """An array that is being loaded. The reader fills `buffer` first; then `value` returns the leaf of the tree.
 
-    `target` is the array of the caller that is filled, or else None.
+    `target` is the caller's array to fill, or None.
     """
 
     region: Stored
@@ -89,7 +89,7 @@ class Leaf:
         self.buffer = _empty(self.region, is_tensor)
 
     def _takes_bytes(self, array: Any) -> bool:
-        """Whether bytes are read into the caller's array in main memory itself."""
+        """Returns true if bytes can be read directly into the caller's array, in main memory."""
         if self.framework == "torch":
             return bool(
                 array.device.type == "cpu" and array.is_contiguous() and not array.is_conj() and not array.is_neg()
@@ -99,13 +99,13 @@ class Leaf:
         return False
 
     def value(self) -> Any:
-        """The leaf, once the buffer is filled: the caller's array, if there is one."""
+        """Returns the leaf, once the buffer is filled: the caller's array, if there is one."""
         buffer, target = self.buffer, self.target
         match self.framework:
             case "scalar":
                 return buffer[()]
             case "jax":
-                # An array of JAX stays as it is: the new one lies where that one does.
+                # JAX's arrays cannot be changed: the new array gets the sharding of the caller's.
                 jax = _module("jax")
                 made = jax.numpy.asarray(buffer) if target is None else jax.device_put(buffer, target.sharding)
                 if made.dtype != buffer.dtype:

@@ -1,4 +1,4 @@
-"""What an engine measured, and how a notebook shows it."""
+"""The measurements of an engine, and their tables in a notebook."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -11,7 +11,7 @@ _UNLIMITED = 1 << 60  # the capacity of a tier that only its file system, or its
 
 
 def shown_bytes(number: float) -> str:
-    """A number of bytes in the unit that fits."""
+    """Returns a number of bytes as a text, in the unit that fits."""
     for unit in _UNITS[:-1]:
         if number < 1024:
             return f"{number:.4g} {unit}"
@@ -39,13 +39,13 @@ def _calls(name: str, calls: Mapping[str, Any]) -> list[str]:
 
 
 class Metrics(dict[str, Any]):
-    """A dictionary. Bytes are counted, times are in seconds.
+    """The measurements of an engine, as a dictionary. Sizes are in bytes, times in seconds.
 
-    `checkpoint`, `restore`, `produce`, `consume`, `wait`: the calls that succeeded, as `count` and `bytes`, those that `failed`, and
-    how long all of them `blocked` in the time that the engine is `running`. `causes`: that time by what it was for, with percentiles.
-    `waits`: which transfers ended waits; `Engine.explain` says so in sentences. `prefetch_distance`: how far ahead of the restores
-    prefetching was, in versions. `pruned`: versions that the retention did not keep. `tiers`: fastest first.
-    `hops`: transfers between two tiers.
+    `checkpoint`, `restore`, `produce`, `consume`, `wait`: `count` and `bytes` of the calls that succeeded, the number that `failed`, and
+    the time that all of them `blocked`. `running`: the time since the engine was built. `causes`: the blocked time by its cause, with
+    percentiles. `waits`: the transfers that ended waits; `Engine.explain` tells them in sentences. `prefetch_distance`: how many versions
+    ahead of the restores prefetching was. `pruned`: versions that the retention did not keep. `tiers`: the tiers, fastest first. `hops`:
+    the transfers between two tiers.
     """
 
     def _repr_html_(self) -> str:

@@ -14,8 +14,8 @@ __all__ = ["Redundancy", "Retention"]
 
 @dataclass(frozen=True, repr=False)
 class Retention:
-    """Which versions stay, of those that outlive the engine: the `newest` so many, `every` so many-th, and those that are `younger_than` so many
-    seconds.
+    """The rule that keeps versions that outlive the engine: the `newest` versions by their number, each version whose number is a multiple of
+    `every`, and each that is `younger_than` this many seconds.
     """
 
     newest: int = 1
@@ -24,7 +24,7 @@ class Retention:
     younger_than: float | None = None
 
     def options(self) -> dict[str, Any]:
-        """The options of an engine that it stands for."""
+        """Returns the engine's options that this value stands for."""
         return {"keep_newest": self.newest, "keep_every": self.every, "keep_younger_than": self.younger_than}
 
     def __repr__(self) -> str:
@@ -33,10 +33,11 @@ class Retention:
 
 @dataclass(frozen=True, repr=False)
 class Redundancy:
-    """What other ranks of the group keep of `node_local`, so that it outlives nodes: `scheme` is "partner", "xor:8" or "rs:8+2".
+    """The redundancy that other ranks of the group keep for `node_local`, so that its versions outlive nodes. `scheme` is "partner", "xor:8"
+    or "rs:8+2".
 
-    `failure_domain` is what this rank fails together with, such as its rack: the host, unless it is given. `exchange` is a directory
-    that all nodes see, by which the ranks send each other bytes if not by the `group` of the engine.
+    `failure_domain` names the parts that fail together with this rank, such as its rack; without it, the host. `exchange` is a directory that
+    all nodes see, by which the ranks send each other bytes if the `group` of the engine does not.
     """
 
     scheme: str
@@ -50,7 +51,7 @@ class Redundancy:
             object.__setattr__(self, "exchange", Path(self.exchange))
 
     def options(self) -> dict[str, Any]:
-        """The options of an engine that it stands for."""
+        """Returns the engine's options that this value stands for."""
         return {"redundancy": self.scheme, "failure_domain": self.failure_domain, "exchange": self.exchange}
 
     def __repr__(self) -> str:

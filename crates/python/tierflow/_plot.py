@@ -1,4 +1,4 @@
-"""Pictures of what an engine did, and of where two histories part."""
+"""Pictures of an engine's time line, and of the differences of two histories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["plot_differences", "plot_timeline"]
 
 
 def _axes(axes: Any) -> Any:
-    """The axes that were given, or new ones of matplotlib's."""
+    """Returns `axes`, or new axes of matplotlib if that is None."""
     if axes is not None:
         return axes
     try:
@@ -64,10 +64,10 @@ def plot_timeline(engine: Engine, axes: Any) -> Any:
 
 
 def plot_differences(differences: Iterable[Difference], axes: Any = None) -> Any:
-    """Draws how differences spread: for each region, the largest distance in each version, on a logarithmic scale.
+    """Draws the growth of differences: for each region, the largest distance in each version, on a logarithmic scale.
 
-    `differences` is what `compare` returned. Distances that are infinite are drawn as triangles on the upper edge. Returns the axes,
-    which are new ones of matplotlib's unless `axes` has some.
+    `differences` is the list that `compare` returned. Infinite distances are triangles on the upper edge. Returns the axes: `axes`, or new
+    ones of matplotlib if that is None.
     """
     largest: dict[str, dict[int, float]] = defaultdict(dict)
     for one in differences:

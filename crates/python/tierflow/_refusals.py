@@ -1,4 +1,4 @@
-"""What to pass instead of an array or an engine that will not do: the words of an `ArrayError` or a `TypeError`."""
+"""Texts of errors that say what to pass in place of an array that the engine cannot use, and the check of engines for schedules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_keeps", "no_array", "not_contiguous", "read_only", "scattered"]
 
-# Tensors of PyTorch's whose bytes do not lie in one place, by the attribute that says so.
+# Texts for PyTorch's tensors whose bytes do not lie in one place, by the attribute that tells them.
 _SCATTERED = {
     "is_meta": 'it is a meta tensor, which has a shape and no bytes: make a real one, as torch.empty_like(t, device="cpu") does',
     "is_nested": "it is nested, and lies in several tensors: pass those, as *t.unbind()",
@@ -25,7 +25,7 @@ _COMPRESSED = (
 
 
 def _is_of(array: Any, *packages: str) -> bool:
-    # Or of the package's compiled part.
+    # The compiled part of a package has a name that begins with the package's, such as `jaxlib`.
     return type(array).__module__.startswith(packages)
 
 
@@ -76,7 +76,7 @@ def read_only(array: Any) -> str:
 
 
 def check_keeps(engine: Engine) -> None:
-    """Raises `ArgumentError` if an engine discards what was restored: a schedule comes back for some states more than once."""
+    """Raises `ArgumentError` if an engine discards versions that were restored: a schedule restores some states more than once."""
     if engine.after_restore != "keep":
         raise ArgumentError(
             "a schedule restores states more than once, and this engine discards what was restored: "

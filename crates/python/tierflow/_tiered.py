@@ -1,4 +1,4 @@
-"""The schedule of `tierflow-schedule` as one of `checkpoint_schedules`."""
+"""The schedule of `tierflow-schedule`, as a class of `checkpoint_schedules`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["Tiered"]
 
 
 class Tiered(CheckpointSchedule):  # type: ignore[misc]
-    """The schedule that takes the least time on `machine`: which states are stored, and which are computed again.
+    """The schedule that takes the least time on `machine`: it chooses the states to store and the states to compute again.
 
         machine = tierflow.Machine.measured(engine, forward=2e-3, backward=2.5e-3, state=u)
         schedule = tierflow.adjoint.Tiered(steps, machine=machine)
         print(schedule.expected, schedule.bound, schedule.stored)
 
-    Without `steps`, for a forward of unknown length: `engine` tells it which of its links are idle, and `finalize` the length. Once
-    the states are used up, so is the schedule.
+    Without `steps`, the length of the forward is unknown until `finalize` tells it; `engine` tells the schedule which links are idle. The
+    schedule is exhausted once its states are used up.
     """
 
     def __init__(self, steps: int | None, *, machine: Machine, engine: Engine | None = None) -> None:
@@ -44,26 +44,26 @@ class Tiered(CheckpointSchedule):  # type: ignore[misc]
 
     @property
     def expected(self) -> float | None:
-        """Seconds that forward and adjoint take, as soon as the number of steps is known."""
+        """Seconds that forward and adjoint are expected to take; None until the number of steps is known."""
         return self._schedule.expected
 
     @property
     def bound(self) -> float | None:
-        """Seconds that no schedule beats, as soon as the number of steps is known."""
+        """Lower bound of the seconds that any schedule takes; None until the number of steps is known."""
         return self._schedule.bound
 
     @property
     def stored(self) -> int:
-        """States that the forward stores, of those that were chosen so far."""
+        """Number of states that the forward stores, as far as the schedule has chosen them."""
         return self._stored
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further adjoint can be done."""
+        """True if no further adjoint can be done."""
         return self._is_exhausted
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
-        """Whether states may lie there: an engine is as good as a disk."""
+        """Returns true if states may lie in a storage: only on disk, which stands for the engine."""
         return storage_type is StorageType.DISK
 
     def _chosen(self) -> Iterator[tuple[str, int, int]]:
@@ -78,7 +78,7 @@ class Tiered(CheckpointSchedule):  # type: ignore[misc]
     def _iterator(self) -> Iterator[CheckpointAction]:
         disk, work = StorageType.DISK, StorageType.WORK
         chosen = self._chosen()
-        # The step whose state is to be stored when the forward goes on from it, and the one whose state was brought back.
+        # `saved`: the step whose state is stored when the forward goes on from it. `there`: the step whose state was restored.
         saved: int | None = None
         there: int | None = None
         action = next(chosen, None)
@@ -86,7 +86,7 @@ class Tiered(CheckpointSchedule):  # type: ignore[misc]
             kind, step, to = action
             following = next(chosen, None) if kind == "restart" else None
             if saved is not None and kind != "forget":
-                # A pass that begins at a stored state, and its adjoint, need the same as the step at that state.
+                # A pass that begins at a stored state, and its adjoint, need the same state as the step there.
                 self._n = saved + 1
                 yield Forward(saved, saved + 1, True, True, disk)
                 step = step + 1 if kind == "forward" else step

@@ -1,13 +1,13 @@
-"""Trees of arrays and plain values, taken apart for a checkpoint and put together again.
+"""Takes trees of arrays and plain values apart for a checkpoint, and puts them together again.
 
-`flatten` turns a tree into its arrays, each with a name, and a structure of JSON's types that says where they belong. `unflatten`
+`flatten` turns a tree into its arrays, each with a name, and a structure of JSON's types that says where the arrays belong. `unflatten`
 turns both back into the tree. A name is the way to the array as a JSON Pointer (RFC 6901) without its first slash: keys, indices and
 fields, with `~1` for a slash and `~0` for a tilde within a key.
 
-A structure is JSON's own value where Python has the same one: None, bool, int, finite float, str, list. All else is an object that
+A structure is a value of JSON if Python has the same value: None, bool, int, finite float, str, list. Any other value is an object that
 names its kind: `{"tuple": [...]}`, `{"dict": [[key, node], ...]}`, `{"named tuple": class, "fields": [[name, node], ...]}`,
 `{"dataclass": class, "fields": ...}`, `{"array": name, "of": framework}`, `{"float": "nan"}`, `{"complex": [real, imaginary]}`,
-`{"bytes": base64}`, and `{"pickle": base64}` where the caller asked for it.
+`{"bytes": base64}`, and `{"pickle": base64}` if the caller asked for it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ._errors import ArgumentError, StorageError
 
 __all__ = ["ANEW", "child", "children", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
 
-# The element types of the format's regions.
+# The element types that regions can have.
 _DTYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bfloat16 "
     "float8_e4m3fn float8_e5m2".split()
 )
-# What `into` has where a tree is made anew.
+# The value of `into` for a tree, or a part of one, that is made anew.
 ANEW: Any = object()
 
 
 def framework(value: Any) -> str | None:
-    """The framework of an array: "torch", "jax", "cupy" or "numpy"; "scalar" for a scalar of NumPy's, and None for no array."""
+    """Returns the framework of an array: "torch", "jax", "cupy" or "numpy"; "scalar" for a NumPy scalar, and None for any other value."""
     for name, kind in (("torch", "Tensor"), ("jax", "Array"), ("cupy", "ndarray"), ("numpy", "ndarray")):
-        # An array's framework was imported.
+        # If the value is an array, its framework was imported.
         kinds = getattr(sys.modules.get(name), kind, None)
         if kinds is not None and isinstance(value, kinds):
             return name
@@ -47,12 +47,12 @@ def framework(value: Any) -> str | None:
 
 
 def dtype_of(array: Any) -> str:
-    """The name of an array's element type, as "float32" for `torch.float32` and for NumPy's."""
+    """Returns the name of an array's element type: "float32" for `torch.float32` and for NumPy's `float32`."""
     return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
 
 
 def child(way: str, key: Any) -> str:
-    """The name of what `key` leads to, below `way`."""
+    """Returns the name of the value that `key` leads to, below `way`."""
     step = str(key).replace("~", "~0").replace("/", "~1")
     return f"{way}/{step}" if way else step
 
@@ -62,7 +62,7 @@ def _at(way: str) -> str:
 
 
 def _fields_of(kind: Any) -> tuple[str, ...] | None:
-    """The fields of a class of named tuples or of dataclasses; None for anything else."""
+    """Returns the fields of a class of named tuples or of dataclasses; None for any other value."""
     if not isinstance(kind, type):
         return None
     if issubclass(kind, tuple):
@@ -72,7 +72,7 @@ def _fields_of(kind: Any) -> tuple[str, ...] | None:
 
 
 def _branch(value: Any) -> tuple[str, list[tuple[Any, Any]]] | None:
-    """The kind of a branch, and its keys and values in their order; None for a leaf."""
+    """Returns the kind of a branch, and its keys and values in their order; None for a leaf."""
     if isinstance(value, dict):
         return "dict", list(value.items())
     fields = _fields_of(type(value))
@@ -93,30 +93,34 @@ def _class_of(value: Any) -> str:
 def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
     """Returns the arrays of `tree` by their names, in its order, and its structure. The arrays are the tree's own.
 
-    A subclass of dict, list or tuple counts as that. What a structure has no kind for is pickled with `pickle`.
+    A subclass of dict, list or tuple counts as that type. With `pickle`, a value that the structure has no kind for is pickled.
 
     Raises:
-        ArgumentError: for any other value, another type of key, and a tree that contains itself.
+        ArgumentError: if a value has no kind, a key is no plain value, or the tree contains itself.
     """
     arrays, text, _ = _tierflow.flatten(tree, pickle)
     return arrays, json.loads(text)
 
 
-# Functions that `_tierflow.flatten` calls.
+# `_tierflow.flatten` calls the functions that follow.
 
 
 def element_of(array: Any) -> tuple[bool, bool]:
-    """Returns whether regions have elements of the array's type, and whether these are in the machine's byte order."""
+    """Returns true if regions can have the array's element type, and true if the elements are in the machine's byte order."""
     return dtype_of(array) in _DTYPES, getattr(array.dtype, "isnative", True)
 
 
 def rare(value: Any, way: str, pickled: bool, is_array: bool) -> str | tuple[str, str, list[Any], list[Any]]:
-    """Returns the JSON of a leaf that is neither a plain value nor an array as regions have them, or a branch's kind, class, keys and values."""
+    """Returns the JSON of a leaf that is neither a plain value nor an array that fits a region; or the kind, class, keys and values of a branch.
+
+    Raises:
+        ArgumentError: if the value is neither, and is not to be pickled.
+    """
     branch = _branch(value)
     if branch is not None:
         kind, parts = branch
         return kind, _class_of(value), [key for key, _ in parts], [part for _, part in parts]
-    # A text with half of a character, a number without a value.
+    # A text with half of a character (a lone surrogate), or a float that is not finite.
     if type(value) in (str, float):
         return json.dumps(_number(value))
     if type(value) is complex:
@@ -148,7 +152,7 @@ def no_key(way: str, key: Any) -> ArgumentError:
 
 
 def _loaded(named: str, fields: list[str], way: str) -> Any:
-    """A class of the program by its name. Nothing is imported: a file does not choose what runs."""
+    """Returns a class of the program by its name. Imports nothing, as a file must not choose the code that runs."""
     module, _, qualname = named.partition(":")
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
@@ -163,7 +167,7 @@ def _loaded(named: str, fields: list[str], way: str) -> Any:
 
 
 def _made(kind: type, fields: dict[str, Any]) -> Any:
-    """An instance with these fields. No `__init__` runs, as a file does not choose what runs."""
+    """Makes an instance with these fields. Calls no `__init__`, as a file must not choose the code that runs."""
     if issubclass(kind, tuple):
         names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
         return tuple.__new__(kind, [fields[name] for name in names])
@@ -244,30 +248,30 @@ def unflatten(
     plain: bool = False,
     pickle: bool = False,
 ) -> Any:
-    """Returns the tree of a structure. `arrays` has the arrays by their names, or is called with an array's name, its framework and
+    """Returns the tree of a structure. `arrays` has the arrays by their names, or is a function of an array's name, its framework and
     its counterpart in `into`, which is None without `into`.
 
-    With `into`, branches are of the classes that it has. Without it, those of dataclasses and named tuples are found among the loaded
-    modules; with `plain` they become dicts.
+    With `into`, branches have the classes that they have there. Without `into`, classes of dataclasses and named tuples are found in the
+    loaded modules; with `plain` these branches become dicts.
 
     Raises:
-        ArgumentError: for another `into`, a class that is not loaded, and what was pickled, without `pickle`.
-        StorageError: for a structure of a newer kind.
+        ArgumentError: if `into` has another form, a class is not loaded, or a value was pickled and `pickle` is false.
+        StorageError: if the structure has a newer kind of value.
     """
     leaf = (lambda name, of, target: arrays[name]) if isinstance(arrays, Mapping) else arrays
     return _Unflattening(leaf, plain, pickle).value(structure, into, "")
 
 
 def subtree(structure: Any, way: str) -> Any:
-    """The structure of what lies at `way`, such as "model/layers/0".
+    """Returns the structure of the part at `way`, such as "model/layers/0".
 
     Raises:
-        ArgumentError: if nothing lies there. The text says what there is.
+        ArgumentError: if nothing lies there. The text names the parts that exist.
     """
     node, at = structure, ""
     while at != way:
         steps = {child(at, key): part for key, part in children(node)}
-        # Keys are compared as a whole: the next one ends at the way's end, or at a slash.
+        # Keys are compared as a whole: the next key ends at the end of `way`, or at a slash.
         further = [step for step in steps if way == step or way.startswith(step + "/")]
         if not further:
             raise ArgumentError(f"there is no {way!r}: {_at(at)} has {_listed(steps) or 'no parts'}")

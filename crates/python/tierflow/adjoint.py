@@ -1,11 +1,12 @@
 """Adjoint loops over an engine: states as trees, and the checkpoints of a schedule of `checkpoint_schedules`.
 
-A schedule says which states of a forward run to keep, and when to go back to which. The states that it keeps become versions of
-an engine, whatever storage it names: the engine has its own tiers. The order in which the schedule will come back for them is
-known ahead, and becomes the hints. `Tiered` is the schedule that takes the least time on a machine whose tiers work beside the computation.
+A schedule chooses the states of a forward run to keep, and the order in which to go back to them. The states that it keeps become
+versions of an engine, whatever storage the schedule names, as the engine has its own tiers. The order in which the schedule restores them
+is known ahead, and becomes the hints. `Tiered` is the schedule that takes the least time on a machine whose tiers copy beside the
+computation.
 
-`run` does a whole schedule. `Storage` is for a loop of one's own. `Kept` is one state in an engine, and is what the doors to
-other tools are made of, such as `tierflow.pyadjoint`.
+`run` runs a whole schedule. `Storage` is for loops that the program writes itself. `Kept` is one state in an engine; modules for other
+tools use it, such as `tierflow.pyadjoint`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["Kept", "Machine", "Storage", "Tiered", "run"]
 
 
 def _has_numbers(structure: Any) -> bool:
-    """Whether a tree has numbers of Python's, which cannot be written into."""
+    """Returns true if a tree has Python's numbers, which cannot be changed in place."""
     if isinstance(structure, dict) and structure.keys() & {"float", "complex"}:
         return True
     return isinstance(structure, int | float) or any(_has_numbers(branch) for _, branch in children(structure))
@@ -55,15 +56,14 @@ def _discard(engine: Engine, version: int) -> None:
 
 
 class Kept:
-    """A state in `engine`, which is discarded when this object goes.
+    """A state in `engine`. The engine discards its version when this object is deleted.
 
         kept = Kept(engine, {"u": u, "time": 0.5})
         kept.restore({"u": u, "time": 0.0})      # u as it was; returns the tree
         kept.restore()                           # the tree with new arrays of NumPy
 
     `state` is an array of NumPy, PyTorch, JAX or CuPy, or a tree: dictionaries, lists, tuples and dataclasses of arrays and plain
-    values. The version has a number that nobody else in the engine uses (`Engine.reserve`), unless `version` is one that the caller
-    has reserved.
+    values. `version` is a number that the caller has reserved; without it, `Kept` reserves one by `Engine.reserve`.
     """
 
     def __init__(self, engine: Engine, state: Any, *, version: int | None = None) -> None:
@@ -78,7 +78,7 @@ class Kept:
         self._end.atexit = False
 
     def restore(self, into: Any = None) -> Any:
-        """Brings the state back into the arrays of `into`, a tree of the same form, or into new arrays of NumPy, and returns it."""
+        """Restores the state into the arrays of `into`, a tree of the same form, or into new arrays of NumPy, and returns the tree."""
         if into is None:
             back = self._engine.restore(self.version)
             return unflatten(
@@ -96,13 +96,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class _Entry:
-    """What lies in one place of the schedule's."""
+    """A state in one place of the schedule's storages."""
 
     version: int
-    # Whether the forward can go on from it, and whether the adjoint can use it.
+    # `restart`: the forward can go on from the state. `adjoint`: the adjoint can use it.
     restart: bool
     adjoint: bool
-    # There from the moment when the state is kept; the version is discarded when no entry has it.
+    # None for an entry of actions to come. The version is discarded when the last entry with this object is deleted.
     kept: Kept | None = None
 
     def restored(self, into: Any) -> Any:
@@ -111,7 +111,7 @@ class _Entry:
 
 
 def _wanted(action: Forward, step: int) -> tuple[bool, bool]:
-    """Whether a state at the start of `step` is to be kept for the forward, and for the adjoint."""
+    """Returns true if the state at the start of `step` is kept for the forward, and true if it is kept for the adjoint."""
     if action.storage is StorageType.NONE:
         return False, False
     return bool(action.write_ics) and step == action.n0, bool(action.write_adj_deps)
@@ -119,12 +119,12 @@ def _wanted(action: Forward, step: int) -> tuple[bool, bool]:
 
 @dataclass
 class _Places:
-    """Which state lies where. The same state may lie in several places: nothing is copied."""
+    """The states by the storages and steps of the schedule. The same state may have several places, as nothing is copied."""
 
     entries: dict[tuple[StorageType, int], _Entry] = field(default_factory=dict)
 
     def move(self, action: Copy | Move, following: CheckpointAction | None) -> _Entry | None:
-        """Returns the state that the forward goes on from, if it does."""
+        """Does `action` on the places. Returns the state that the forward goes on from, or None if `following` is no forward."""
         source = (action.from_storage, action.n)
         entry = self.entries[source]
         restarts = entry.restart and isinstance(following, Forward)
@@ -136,7 +136,7 @@ class _Places:
         return entry if restarts and to is StorageType.WORK else None
 
     def used(self, step: int) -> _Entry:
-        """The state that the adjoint of `step` needs."""
+        """Returns the state that the adjoint of `step` needs."""
         return self.entries[StorageType.WORK, step]
 
     def used_up(self, action: Reverse) -> None:
@@ -146,7 +146,7 @@ class _Places:
 
 
 class Storage:
-    """The actions of `schedule`, one after the other, and `engine` to keep what they want kept.
+    """An iterator over the actions of `schedule`, which keeps the states that they want in `engine`.
 
         for action in storage:
             if isinstance(action, Forward):
@@ -160,13 +160,13 @@ class Storage:
             else:
                 storage.restart(state)
 
-    A state is an array or a tree of arrays and numbers, as for `Kept`. `load` and `restart` write into the arrays that they are
-    given; without them (`state = storage.load(step)`) they return new arrays of NumPy, for states that cannot be written into.
+    A state is an array or a tree of arrays and numbers, as for `Kept`. `load` and `restart` write into the arrays that they are given.
+    Without arrays (`state = storage.load(step)`) they return new ones of NumPy, for states that cannot be changed in place.
 
-    The engine keeps versions that were restored (`after_restore="keep"`), as the schedule comes back for some more than once; what
-    it needs no more is discarded. Versions have numbers of their own (`Engine.reserve`): several storages, one after the other or
-    at once, do not meet in one engine. Where the number of steps is not known to the schedule, call its `finalize` at the end of
-    the forward, as ever.
+    The engine must keep versions that were restored (`after_restore="keep"`), as the schedule restores some more than once. States that
+    the schedule needs no more are discarded. Versions get reserved numbers (`Engine.reserve`), so that several storages can use one engine,
+    one after the other or at the same time. If the schedule does not know the number of steps, call its `finalize` at the end of the
+    forward, as without an engine.
     """
 
     def __init__(self, engine: Engine, schedule: CheckpointSchedule) -> None:
@@ -177,15 +177,15 @@ class Storage:
         self._ahead: deque[CheckpointAction] = deque()
         self._action: CheckpointAction | None = None
         self._restart: _Entry | None = None
-        # The numbers of the versions that the actions ahead will keep, and the hints that were told.
+        # `_numbers`: the numbers of the versions that the actions ahead will keep. `_hinted`: the versions of the hints so far.
         self._numbers: Iterator[int] = iter(())
         self._hinted: list[int] = []
-        # The reads up to the last one of each state that was there at the end of the forward, and how many of the first ones are left.
+        # The reads ahead, in gaps: each ends with the last read of a state that the forward had kept. `_left`: reads left in the first gap.
         self._gaps: deque[list[int]] = deque()
         self._left = 0
-        # The numbers of the states that are stored on the way back.
+        # The numbers of the states that are saved after the forward.
         self._late = range(0)
-        # True for a loop with one state, which it advances in place; then the steps whose state is there when their adjoint begins.
+        # `_in_place`: true for a loop that advances one state in place. `_there`: steps whose state is already in place when their adjoint begins.
         self._in_place = False
         self._there: set[int] = set()
 
@@ -202,12 +202,12 @@ class Storage:
             self._restart = None
 
     def steps(self, action: Forward) -> range:
-        """The steps of `action`, as far as they are known: to its end, or to that of the run."""
+        """Returns the steps of `action`: up to the action's end, or up to the run's end if that is known and comes first."""
         most = self._schedule.max_n
         return range(action.n0, action.n1 if most is None else min(action.n1, most))
 
     def save(self, step: int, state: Any) -> bool:
-        """In a `Forward`: keeps the state at the start of `step`, if the schedule wants it."""
+        """Keeps `state`, the state at the start of `step`, if the schedule wants that. Returns true if it was kept. Call it in a `Forward`."""
         if not isinstance(self._action, Forward):
             raise RuntimeError(f"{self._action!r} saves nothing: call save in a Forward")
         restart, adjoint = _wanted(self._action, step)
@@ -218,13 +218,14 @@ class Storage:
         return True
 
     def restart(self, into: Any = None) -> Any:
-        """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for; else `None`.
-        With `into`, a state like it, its arrays are filled in place.
+        """Restores the state that the forward goes on from, in a `Copy` or `Move`. Returns `None` if no forward follows the action. With
+        `into`, a state of the same form, the arrays there are filled in place.
         """
         return None if self._restart is None else self._read(self._restart, into)
 
     def load(self, step: int, into: Any = None) -> Any:
-        """In a `Reverse`: brings back the state at the start of `step`. With `into`, a state like it, its arrays are filled in place."""
+        """Restores the state at the start of `step`. With `into`, a state of the same form, the arrays there are filled in place. Call it in a
+        `Reverse`."""
         if not isinstance(self._action, Reverse):
             raise RuntimeError(f"{self._action!r} loads nothing: call load in a Reverse")
         if step in self._there:
@@ -233,7 +234,7 @@ class Storage:
         return self._read(self._places.used(step), into)
 
     def clear(self) -> None:
-        """Discards what the schedule has left, and withdraws the hints."""
+        """Discards the states that the schedule has left, and withdraws the hints."""
         self._restart = None
         self._places.entries.clear()
         with suppress(ClosedError):
@@ -245,8 +246,8 @@ class Storage:
         return self._ahead.popleft() if self._ahead else None
 
     def _look_ahead(self) -> None:
-        """Takes the actions up to the end of the next adjoint, and hints what they will read; one only while the number of
-        steps is not known."""
+        """Takes the actions up to the end of the next adjoint, and hints the versions that they will read. While the number of steps is not
+        known, takes one action."""
         if self._schedule.is_exhausted:
             return
         while (action := next(self._schedule, None)) is not None:
@@ -265,7 +266,7 @@ class Storage:
         late = self._late = numbers[self._saves(actions[:swept]) :]
         self._numbers = iter(numbers)
         self._hinted = self._reads(iter(numbers))
-        # States that are stored on the way back would take room for themselves, and are never there at the same time.
+        # Hinted states that are saved after the forward would keep room for themselves, though they never exist at the same time.
         self._engine.hint(version for version in self._hinted if version not in late)
         last = {version: at for at, version in enumerate(self._hinted)}
         self._gaps = deque([[]])
@@ -277,7 +278,8 @@ class Storage:
             self._hint_gap()
 
     def _hint_gap(self) -> None:
-        """Hints the reads of the next gap before all others, if it stores states. Earlier hints of its first state follow, and go with it."""
+        """Hints the reads of the next gap before all others, if states are saved in it. The earlier hints of the gap's first state follow, and
+        vanish when that state is discarded."""
         gap = self._gaps.popleft() if self._gaps else []
         self._left = len(gap)
         if any(version in self._late for version in gap):
@@ -295,7 +297,7 @@ class Storage:
         return sum(any(_wanted(action, step)) for action in forwards for step in self.steps(action))
 
     def _leave_out_detours(self) -> None:
-        """Leaves out the forward of a step whose adjoint follows: the state at its start is there, and nobody needs the one after."""
+        """Leaves out the forward of a step whose adjoint follows: the state at its start is in place, and nobody needs the state after it."""
         actions, left_out = list(self._ahead), set()
         for index, (before, action, following) in enumerate(zip(actions, actions[1:], actions[2:], strict=False)):
             if (
@@ -311,7 +313,7 @@ class Storage:
         self._ahead = deque(action for index, action in enumerate(actions) if index not in left_out)
 
     def _reads(self, numbers: Iterator[int]) -> list[int]:
-        """The versions that the actions ahead restore, in their order."""
+        """Returns the versions that the actions ahead restore, in their order."""
         places, reads = _Places(dict(self._places.entries)), []
         actions = list(self._ahead)
         for action, following in zip(actions, [*actions[1:], None], strict=True):
@@ -339,13 +341,14 @@ def run(
     end_forward: Callable[[], object] | None = None,
     steps: int | None = None,
 ) -> Storage:
-    """Runs a schedule: forward to the end, and back. What it wants kept is kept in `engine`.
+    """Runs `schedule`: forward to the end, and back. Keeps the states that the schedule wants in `engine`.
 
-    `state` is an array or a tree of arrays that hold the state at the start of a step. `forward(step)` makes it the state at the
-    start of the next one, in place. `reverse(step)` is the adjoint of a step; `state` is then what it was at the start of that step.
-    `end_forward()` is called in between, when `state` is the last one. `steps` is for schedules that do not know it.
+    `state` is an array or a tree of arrays that hold the state at the start of a step. `forward(step)` advances `state` in place to the
+    start of the next step. `reverse(step)` computes the adjoint of a step; `state` is then the state at the start of that step.
+    `end_forward()` is called between both, when `state` is the last one. `steps` is the number of steps, for schedules that do not know it.
 
-    Returns what is left: of a schedule that keeps its data for further adjoints, `clear` it. An exception leaves nothing.
+    Returns the storage. If the schedule keeps its data for further adjoints, call its `clear` after the last one. After an exception,
+    nothing is kept.
     """
     if schedule.max_n is None and steps is None:
         raise ValueError("the schedule does not know the number of steps: pass steps=")

@@ -5,15 +5,15 @@
         out = deepwave.scalar(v, dx, dt, ...)  # an unchanged call, of any propagator
     loss(out).backward()
 
-Within the block, calls that would keep the history on the device (`storage_mode="device"`, compressed or not) keep a few chunks of it there
-and the others in the engine. A chunk is consecutive steps, and a version of the engine. Nothing is computed twice, and results and
-gradients are those of the device mode, bit for bit. Other storage modes go on as they are.
+Within the block, calls that would keep the history on the device (`storage_mode="device"`, compressed or not) keep a few chunks of it
+there, and the other chunks in the engine. A chunk has consecutive steps, and is a version of the engine. Nothing is computed twice, and
+results and gradients are those of the device mode, bit for bit. Other storage modes work as without the block.
 
-Deepwave's compiled functions find step `i` of the history at `store + i * bytes_of_a_step`. This module lets the time loop run chunk after
-chunk, and hands over a `store` that lies as far before the chunk as the chunk's first step lies behind step 0. Where the engine's fastest
-memory is that of the model's device, the functions write and read the engine's memory itself; else there are two buffers beside it.
+Deepwave's compiled functions find step `i` of the history at `store + i * bytes_of_a_step`. The module runs the time loop chunk by chunk,
+and passes a `store` that lies before the chunk by the distance of the chunk's first step from step 0. If the engine's fastest memory is on
+the model's device, the functions write and read the engine's memory directly; else the module has two buffers beside the engine.
 
-Works with Deepwave 0.1.0, of which `StorageManager.allocate` and `run_backend_loop` are wrapped when this module is imported.
+The module works with Deepwave 0.1.0. Importing it wraps Deepwave's `StorageManager.allocate` and `run_backend_loop`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ._tierflow import Engine, ProduceSlot, number_of_bytes
 __all__ = ["history"]
 
 _VERSIONS = ("0.1.0",)
-_ALIGNMENT = 256  # bytes, of each store of a chunk
+_ALIGNMENT = 256  # bytes: each store of a chunk begins at a multiple
 _POINTER = (1 << 64) - 1
 _NO_FILES = (ctypes.c_char_p * 0)()
 _HAS_GONE = (
@@ -52,7 +52,7 @@ _HAS_GONE = (
 
 
 class _ThreadState(threading.local):
-    """The histories that a thread has entered, and the time loop that it runs."""
+    """The histories that a thread has entered, and the time loop that the thread runs."""
 
     def __init__(self) -> None:
         self.entered: list[history] = []
@@ -67,9 +67,9 @@ _lock = threading.Lock()
 class history:
     """A context in which Deepwave's histories go to `engine`, until their backward has used them.
 
-    `chunk` is the bytes of a chunk at most; a third of the fastest tier at most, and one step at least. `again` keeps what a backward
-    used, for `backward(retain_graph=True)`. `beside` uses two buffers beside the engine also where the engine's fastest memory is the
-    device's. The context belongs to the thread that enters it, and may be entered again.
+    A chunk has at most `chunk` bytes and at most a third of the fastest tier, but at least one step. With `again`, a backward keeps the
+    chunks that it used, for `backward(retain_graph=True)`. With `beside`, two buffers beside the engine are used even if the engine's
+    fastest memory is on the device. The context belongs to the thread that enters it, and may be entered again.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class history:
             _entered_anywhere -= 1
 
     def add(self, storage: _ChunkedStorage) -> None:
-        """Counts `storage` among those whose chunks are hinted, as long as it lives. Deepwave's propagators do so."""
+        """Hints the chunks of `storage` from now on, as long as `storage` lives. A storage adds itself."""
         self._live.append(weakref.ref(storage))
 
     def hint(self) -> None:
-        """The newest history is read first, each from its end."""
+        """Hints all chunks in the order of their reads: the newest history comes first, and each history begins with its last chunk."""
         self._live = [storage for storage in self._live if storage() is not None]
         live = [storage for reference in reversed(self._live) if (storage := reference()) is not None]
         order = [version for storage in live for version in storage.to_read()]
@@ -110,13 +110,13 @@ class history:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a history is cut into chunks. A chunk has all stores of a manager, one behind the other."""
+    """The cut of a history into chunks. A chunk has all stores of a manager, one after the other."""
 
-    steps: int  # that are stored
-    chunk_steps: int  # of each chunk but the last
-    step_bytes: int  # of one store, for all shots
+    steps: int  # number of stored steps
+    chunk_steps: int  # steps of each chunk but the last
+    step_bytes: int  # bytes of a step in one store, for all shots
     stores: int
-    first: int  # the version of the first chunk
+    first: int  # version of the first chunk
 
     @property
     def chunks(self) -> int:
@@ -132,7 +132,7 @@ def _cut(manager: _ChunkedStorage) -> _Layout:
     step_bytes, steps, stores = shot * manager.n_shots, manager.nt // manager.step_ratio, sum(manager.kept)
     chunk_steps = min(max(1, manager.owner.chunk // (stores * step_bytes)), max(1, steps))
     if 1 < chunk_steps < steps and chunk_steps * manager.step_ratio % 2:
-        chunk_steps -= 1  # an even number of time steps leaves Deepwave's two buffers in their places
+        chunk_steps -= 1  # after an even number of time steps, Deepwave's two buffers are in their places
     first = manager.owner.engine.reserve(-(-steps // chunk_steps)).start
     return _Layout(steps, chunk_steps, step_bytes, stores, first)
 
@@ -149,7 +149,7 @@ def _discard_all(engine: Engine, held: set[int]) -> None:
 
 
 class _InPlace:
-    """Chunks in the engine's own memory, which is that of the model's device."""
+    """Chunks in the engine's own memory, on the model's device."""
 
     def __init__(self, engine: Engine, device: torch.device) -> None:
         self.engine, self.device = engine, device
@@ -168,13 +168,13 @@ class _InPlace:
         return self._address().data_ptr()
 
     def read_ahead(self, version: int, size: int) -> None:
-        """The engine prefetches by its hints."""
+        """Does nothing: the engine prefetches by its hints."""
 
     def used(self) -> None:
         self._take().finish(self._stream())
 
     def finish(self) -> None:
-        """The engine orders its copies behind the stream: there is nothing to wait for."""
+        """Does nothing: the engine orders its copies behind the stream."""
 
     def give_up(self) -> None:
         if self.slot is not None:
@@ -194,7 +194,7 @@ class _InPlace:
 
 
 class _Staged:
-    """Chunks in buffers beside the engine: one is computed with while another is copied, on a stream of its own."""
+    """Chunks in two buffers beside the engine: the model computes with one while the other is copied on a separate stream."""
 
     def __init__(self, owner: history, device: torch.device) -> None:
         self.engine, self.helper, self.device = owner.engine, owner.helper, device
@@ -224,7 +224,7 @@ class _Staged:
         self.ahead = version, self.helper.submit(self._load, version, room, self._mark())
 
     def used(self) -> None:
-        # PyTorch gives the memory to work that follows on the same stream.
+        # PyTorch reuses the memory only for later work on the same stream.
         self.memory = None
 
     def finish(self) -> None:
@@ -264,19 +264,19 @@ class _Staged:
 
 
 class _ChunkedStorage(_deepwave_storage.StorageManager):
-    """A manager of Deepwave's whose history is in an engine: the class of one that was made plain."""
+    """A manager of Deepwave whose history is in an engine. `_allocate` changes a plain manager to this class."""
 
     owner: history
 
     def begin(self, owner: history) -> None:
         self.owner = owner
-        self.kept: list[bool] = []  # which of the stores are wanted
-        self.buffers: list[torch.Tensor] = []  # two for each store that is compressed
-        self.held: set[int] = set()  # the versions; they go when the manager goes
+        self.kept: list[bool] = []  # a flag for each store: true if it is wanted
+        self.buffers: list[torch.Tensor] = []  # two for each compressed store
+        self.held: set[int] = set()  # versions to discard when the manager is deleted
         self.layout: _Layout | None = None
         self.is_reading = False
-        self.chunk: int | None = None  # that is open
-        self.address = 0  # of that chunk
+        self.chunk: int | None = None  # the open chunk
+        self.address = 0  # address of the open chunk
         kind, _, number = owner.engine.device.partition(":")
         device = (kind, int(number)) if number else ("cpu", 0)
         has_cache = kind == "host" or owner.engine.metrics()["tiers"][0]["name"] == "device"
@@ -304,7 +304,7 @@ class _ChunkedStorage(_deepwave_storage.StorageManager):
 
     @property
     def storage_ptrs(self) -> list[Any]:
-        """The arguments of a compiled function, five for each store, for the part of the time loop that is about to run."""
+        """The arguments of a compiled function, five for each store, for the next part of the time loop."""
         if not any(self.kept):
             return [0, 0, 0, 0, _NO_FILES] * len(self.kept)
         loop = _thread.loop
@@ -357,7 +357,7 @@ class _ChunkedStorage(_deepwave_storage.StorageManager):
         self.chunk = chunk
 
     def close(self, is_forward: bool, is_last: bool = False) -> None:
-        """The open chunk was written, or used."""
+        """Closes the open chunk, which the time loop has written, or used. `is_last` says that the time loop is over."""
         if self.chunk is not None:
             version = self.cut().first + self.chunk
             if is_forward:
@@ -372,21 +372,21 @@ class _ChunkedStorage(_deepwave_storage.StorageManager):
             self.place.finish()
 
     def give_up(self) -> None:
-        """The time loop was left by an exception."""
+        """Gives up the open chunk: an exception ended the time loop."""
         self.chunk, self.is_reading = None, False
         self.place.give_up()
 
 
 class _BeyondChunk(Exception):
-    """A part of the time loop reaches beyond a chunk. Raised before anything is computed."""
+    """The exception for a part of the time loop that reaches beyond a chunk. Raised before anything is computed."""
 
 
 class _TimeLoop:
-    """One pass over the time steps, in parts none of which reaches beyond a chunk of any manager."""
+    """A pass over the time steps in parts. No part reaches beyond a chunk of any manager."""
 
     def __init__(self, is_forward: bool) -> None:
         self.is_forward = is_forward
-        self.lengths: set[int] = set()  # time steps of the chunks of the managers that were met
+        self.lengths: set[int] = set()  # time steps of a chunk, of each manager so far
         self.touched: dict[int, _ChunkedStorage] = {}
         self.part = range(0)
 
@@ -407,10 +407,10 @@ class _TimeLoop:
 
 
 def _sums(call: Any, grad_scratch: Any, callback: Any) -> list[torch.Tensor]:
-    """The tensors to set to zero between the parts of a backward pass.
+    """Returns the tensors to set to zero between the parts of a backward pass.
 
-    A compiled function adds its scratch to the gradient when it ends. Where nobody looks at the gradient before the end of the pass, the
-    scratch goes on and the sum begins anew, so that the last part adds in the order in which one call would have.
+    A compiled function adds its scratch to the gradient when it ends. Without a callback, nobody reads the gradient before the end of the pass.
+    Then the scratch is kept and the gradient is set to zero, so that the last part adds in the order of a single call.
     """
     cells = (cell.cell_contents for cell in getattr(call, "__closure__", None) or ())
     state = next((cell for cell in cells if isinstance(cell, _deepwave_engine.BackendState)), None)
@@ -421,7 +421,7 @@ def _sums(call: Any, grad_scratch: Any, callback: Any) -> list[torch.Tensor]:
 
 
 def _run_loop(*, direction: str, call: Any, swap: Any = None, grad_scratch: Any = None, **others: Any) -> None:
-    """`run_backend_loop`, whose spans of time steps are computed in parts if a history is in an engine."""
+    """Replaces Deepwave's `run_backend_loop`: computes spans of time steps in parts if a history is in an engine."""
     is_forward = direction == "forward"
     loop = _TimeLoop(is_forward)
     to_zero = [] if is_forward else _sums(call, grad_scratch, others.get("callback"))
@@ -442,7 +442,7 @@ def _run_loop(*, direction: str, call: Any, swap: Any = None, grad_scratch: Any 
                     if status:
                         return status
                     rest = range(part.stop, rest.stop) if is_forward else range(rest.start, part.start)
-                    # Deepwave itself swaps its buffers after an odd number of steps, once for the whole span.
+                    # After the span, Deepwave itself swaps its buffers once if the span has an odd number of steps.
                     if swap is not None and (len(part) if rest else len(part) - length) % 2:
                         swap()
         return 0
@@ -461,7 +461,7 @@ def _run_loop(*, direction: str, call: Any, swap: Any = None, grad_scratch: Any 
 
 
 def _allocate(self: Any, requires_grad: bool) -> None:
-    """`StorageManager.allocate`, which makes a new manager one of chunks where the thread has entered a history."""
+    """Replaces Deepwave's `StorageManager.allocate`: changes a new manager to one with chunks if the thread has entered a history."""
     if not isinstance(self, _ChunkedStorage):
         is_on_device = self.storage_mode == _deepwave_storage.StorageMode.DEVICE
         if self.storages or not is_on_device or not _thread.entered:

@@ -1,15 +1,15 @@
 """The full history of a Devito operator, in an engine.
 
-A `TimeFunction` with `save=nt` holds every time step in memory. One with `save=Buffer(n)` holds the last `n`, and a `History` the
-others:
+A `TimeFunction` with `save=nt` holds every time step in memory. A `TimeFunction` with `save=Buffer(n)` holds the last `n` steps, and a
+`History` holds the others:
 
     u = TimeFunction(name="u", grid=grid, time_order=2, space_order=8, save=Buffer(34))
     history = tierflow.devito.History(engine, u)
     history.forward(forward_operator, time_M=nt - 2, dt=dt)      # instead of forward_operator.apply(...)
     history.reverse(gradient_operator, time_M=nt - 2, dt=dt)     # instead of gradient_operator.apply(...)
 
-The operators run in blocks of time steps. While one block is computed, the one before is taken in, or the next one is
-brought back. What the buffer itself still holds at the end of the forward sweep is not saved.
+The operators run in blocks of time steps. While one block is computed, the engine takes in the block before, or restores the next one. Steps
+that the buffer itself still holds at the end of the forward sweep are not saved.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ __all__ = ["History"]
 
 
 class History:
-    """Every time step of `functions`, which have buffers of the same length, as a version each: time `t` is version `first + t`.
+    """The time steps of `functions`, which have buffers of the same length, in `engine`. Each step is a version: time `t` is version
+    `first + t`.
 
-    `reach` is how far from a time step the operator that goes back looks, as for `u.dt2`. The engine may discard what was restored
-    (`after_restore="discard"`): every time step is brought back once. With `again`, the last steps are taken in, too, so that
-    `reverse` may be called more than once, by an engine that keeps what was restored. `next_version` is where the history of the next
-    shot in the same engine may begin, whose memory it finds ready.
+    `reach` is the number of neighbouring time steps that the operator that goes back reads on each side, such as 1 for `u.dt2`. The engine may
+    discard versions that were restored (`after_restore="discard"`), as every time step is restored once. With `again`, the last steps are taken
+    in, too, so that `reverse` may be called more than once, with an engine that keeps versions that were restored. The history of the next shot
+    may begin at `next_version` in the same engine, whose memory is then ready.
     """
 
     def __init__(
@@ -61,25 +62,25 @@ class History:
             raise ArgumentError(
                 f"a buffer of {self._length} time steps is too short: save=Buffer({least}), or better ten times that"
             )
-        # Which time lies in which place of the buffers.
+        # The time step in each place of the buffers.
         self._there: dict[int, int] = {}
         self._times = range(0)
         self.next_version = first
 
     def forward(self, operator: _Operator, *, time_m: int | None = None, time_M: int, **arguments: Any) -> None:
-        """Applies an operator that goes forward, from `time_m`, which is the first step that it can, to `time_M`, and keeps all.
-        `arguments` are those of the operator.
+        """Applies `operator`, which goes forward, from `time_m` to `time_M`, and keeps all time steps. Without `time_m`, it begins at the first
+        step that the operator can compute. `arguments` are those of the operator.
         """
         start = self._order - 1 if time_m is None else time_m
         self._times = range(start - self._order + 1, time_M + 2)
         self.next_version = self._first + self._times.stop
-        # What is in the buffers at the end need not be brought back to them.
+        # Time steps that are in the buffers at the end need not be restored.
         left, last = self._times[: -self._length], self._times[-self._length :]
         stored = self._times if self._again else left
         self._engine.hint(self._first + time for time in reversed(left))
         apply = _applied(operator, start, time_M, arguments, self._functions)
         with _one_at_a_time() as beside:
-            # What the program began with.
+            # The time steps that the program began with.
             beside(self._store, _both(stored, range(self._times.start, start + 1)))
             for block in _blocks(start, time_M, self._block):
                 apply(block)
@@ -89,8 +90,8 @@ class History:
     def reverse(
         self, operator: _Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
     ) -> None:
-        """Applies an operator that goes back, from `time_M` to `time_m`, and uses the history. Without them, as far as `forward`
-        went. `arguments` are those of the operator.
+        """Applies `operator`, which goes back and reads the history, from `time_M` to `time_m`. Without these, it covers the steps of `forward`.
+        `arguments` are those of the operator.
         """
         start = self._times.start + self._order - 1 if time_m is None else time_m
         end = self._times.stop - 2 if time_M is None else time_M
@@ -98,7 +99,7 @@ class History:
         apply = _applied(operator, start, end, arguments, self._functions)
         with _one_at_a_time() as beside:
             for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-                # The first of them, or what was begun while the block before was computed.
+                # Loads the first block; for later blocks, waits for the load that began while the block before was computed.
                 beside(self._load, self._around(block)).result()
                 if following is not None:
                     beside(self._load, self._around(following))
@@ -109,7 +110,7 @@ class History:
         return range(start, min(self._times.stop, block.stop + self._reach))
 
     def _arrays(self, time: int) -> list[np.ndarray[Any, Any]]:
-        """With halo and padding: their bytes lie in one run."""
+        """Returns the arrays of a time step with halo and padding, so that the bytes of each lie in one run."""
         return [function._data_allocated[time % self._length] for function in self._functions]
 
     def _store(self, times: Iterable[int]) -> None:
@@ -127,10 +128,10 @@ class History:
 def _applied(
     operator: _Operator, first: int, last: int, arguments: dict[str, Any], functions: Iterable[_TimeFunction]
 ) -> Callable[[range], None]:
-    """What applies `operator` to one block after the other of the steps from `first` to `last`.
+    """Returns a function that applies `operator` to a block of the steps from `first` to `last`.
 
-    Its arguments are made and checked once, for all steps: for a block that takes milliseconds, making them takes as long as computing
-    it. Under MPI each call brings what is sparse to its ranks and back, so there each block is an `apply` of its own.
+    The operator's arguments are made and checked once, for all steps: for a block that takes milliseconds, making them takes as long as the
+    block. Under MPI, each `apply` brings sparse data to its ranks and back, so each block is an `apply` of its own.
     """
     if any(function.grid.distributor.nprocs > 1 for function in functions):
         return lambda block: operator.apply(time_m=block.start, time_M=block.stop - 1, **arguments)
@@ -162,7 +163,8 @@ def _blocks(first: int, last: int, length: int) -> Iterator[range]:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[Any]:
-    """Runs one call after the other beside the program, which waits for the one before; and for the last one, and its error."""
+    """Runs calls in a thread beside the program, one at a time. A new call waits for the call before, and the end of the block for the last
+    one; both raise the error of that call."""
     with ThreadPoolExecutor(1, thread_name_prefix="tierflow-history") as pool:
         running: list[Future[None]] = []
 

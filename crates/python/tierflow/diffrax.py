@@ -1,12 +1,13 @@
-"""Differential equations of diffrax whose steps are in an engine between the solve and its gradient.
+"""An adjoint for diffrax that keeps the steps of a solve in an engine until the gradient.
 
     adjoint = tierflow.diffrax.TierflowAdjoint(tierflow.Tape(engine))
     solution = diffrax.diffeqsolve(terms, solver, t0, t1, dt0, y0, args, adjoint=adjoint, ...)
 
-It is a `diffrax.RecursiveCheckpointAdjoint` that keeps every step, and computes each of them once more for its own gradient. The
-device holds one step, whatever their number, which need not be bounded (`max_steps=None`); what `saveat` asks for is held as ever.
+`TierflowAdjoint` does the work of a `diffrax.RecursiveCheckpointAdjoint` that keeps every step, and computes each step once more for the
+step's own gradient. The device holds one step, whatever the number of steps, which may be unbounded (`max_steps=None`). The device also
+holds the values that `saveat` asks for, as with diffrax's own adjoints.
 
-See `tierflow.jax.while_loop` for what its gradients do not have: forward mode, second derivatives, `jax.vmap` over the solve.
+The gradients have no forward mode, no second derivatives, and no `jax.vmap` over the solve: see `tierflow.jax.while_loop`.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class TierflowAdjoint(diffrax.AbstractAdjoint):
         passed_controller_state: bool,
         **kwargs: Any,
     ) -> Any:
-        """Runs the solve: diffrax calls it."""
+        """Runs the solve. diffrax calls this method."""
         del throw, passed_solver_state, passed_controller_state
         return self._loop(
             terms=terms,
             saveat=saveat,
             init_state=init_state,
             max_steps=max_steps,
-            # What is saved within a step is a part of the step.
+            # Loops within a step save nothing in the engine: they are a part of the step.
             inner_while_loop=partial(_while_loop, kind="checkpointed"),
             outer_while_loop=partial(_outer, self.tape),
             **kwargs,
@@ -56,7 +57,7 @@ class TierflowAdjoint(diffrax.AbstractAdjoint):
 
 
 def _rewrite() -> Any:
-    """A private function of equinox 0.13's."""
+    """Returns a private function of equinox 0.13."""
     try:
         from equinox.internal._loop.common import common_rewrite
     except ImportError as missing:
@@ -70,7 +71,7 @@ _common_rewrite = _rewrite()
 
 
 def _outer(tape: Tape, cond: Any, body: Any, init: Any, *, max_steps: int | None, buffers: Any) -> Any:
-    """The loop over the steps, rewritten as equinox rewrites its own, so that what `saveat` fills is filled in place."""
+    """Runs the loop over the steps, rewritten as equinox rewrites its own loops, so that the buffers of `saveat` are filled in place."""
     cond, body, init, buffers = _common_rewrite(cond, body, init, max_steps, buffers, makes_false_steps=False)
     end = while_loop(tape, cond, body, init, buffers=buffers(None))
     return end[-1]

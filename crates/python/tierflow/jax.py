@@ -1,4 +1,4 @@
-"""Loops of JAX whose states are in an engine between their forward and their backward pass, and pytrees that are saved and loaded.
+"""Loops of JAX that keep their states in an engine between the forward and the backward pass; functions that save and load pytrees.
 
     tape = tierflow.Tape(engine)
 
@@ -9,22 +9,21 @@
 
     jax.grad(misfit)(parameters, start)
 
-`scan` is `jax.lax.scan`, and `while_loop` is `jax.lax.while_loop`. When they are differentiated, each step's state goes to the engine,
-and comes back for the step's own gradient, for which the step is computed once more: memory holds one step, whatever the length.
-Copies run in the device's own order, through handlers of XLA's foreign function interface, and no host callback.
+`scan` is `jax.lax.scan`, and `while_loop` is `jax.lax.while_loop`. When a loop is differentiated, the state of each step goes to the
+engine, and comes back for the gradient of the step, for which the step is computed once more. So memory holds one step, whatever the
+length. Copies run in the device's own order, through handlers of XLA's foreign function interface, without a host callback.
 
-They have first derivatives, in reverse mode. They have none in forward mode (`jax.jvp`, `jax.jacfwd`), nor second ones
-(`jax.hessian`), their gradients have no `jax.vmap` (map inside of the step), and JAX refuses their gradients inside of
-`jax.checkpoint`, which is for programs without effects. Each of these is an error while the program is traced. Without a gradient,
-all of them work but forward mode.
+The loops have first derivatives in reverse mode. Each of the following is an error while the program is traced: forward mode (`jax.jvp`,
+`jax.jacfwd`), second derivatives (`jax.hessian`), `jax.vmap` of a gradient (map inside of the step), and a gradient inside of
+`jax.checkpoint`, which is for programs without effects. Without a gradient, all of them work except forward mode.
 
-What is differentiated is one program: `jax.jit` of the function that takes the gradient. Programs of one device run one after
-the other; on a CPU, too, give each that may run at the same time a tape of its own. What a failed program saved is
-discarded: at once if a save failed, and when the next forward pass begins if a load did. Until then, a backward pass whose first load
-failed can be run again. A program that failed by another's error between its passes leaves its states behind: `Tape.clear` and the end of
+Differentiate within one program: `jax.jit` of the function that takes the gradient. Programs of one device run one after the other. On a
+CPU, programs may run at the same time: give each of these a tape of its own. The states of a failed program are discarded: at once if a
+save failed, and when the next forward pass begins if a load failed. Until then, a backward pass whose first load failed can run again. If
+a program fails between its passes by an error of other code, its states stay: `Tape.clear` and the end of
 `with tierflow.Tape(engine) as tape:` discard them.
 
-`save` and `load` are for pytrees of any registered kind, with the shardings of their arrays.
+`save` and `load` take pytrees of any registered kind, and keep the shardings of the arrays.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _register() -> None:
 
 def _call(name: str, tape: Tape, results: list[Any], *arguments: Any, passes_run: bool = True) -> list[Any]:
     _register()
-    # The run's number is passed from call to call, and puts them in their order.
+    # The run's number passes from call to call, so that XLA keeps the order of the calls.
     aliases = {0: 0} if passes_run else {}
     call = jax.ffi.ffi_call(name, results, has_side_effect=True, input_output_aliases=aliases)
     returned: list[Any] = list(call(*arguments, tape=np.uint64(tape.id)))
@@ -79,7 +78,7 @@ def _mapped(*_: Any) -> Any:
 
 @jax.custom_jvp
 def _not_differentiated(leaves: Any) -> Any:
-    """What a pass begins with. The pass is a gradient itself, of which there is none, and handles one state at a time."""
+    """Returns the leaves that a pass begins with, and refuses `jax.vmap` and derivatives of the pass, which is a gradient itself."""
     return _not_mapped(leaves)
 
 
@@ -97,9 +96,10 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan(step, init, xs, length, reverse, unroll)`, with the states of its forward pass in `tape`'s engine.
+    """Does `jax.lax.scan(step, init, xs, length, reverse, unroll)`, with the states of the forward pass in `tape`'s engine.
 
-    `unroll` is for both passes. Where it is worth it, steps are small, and so are states: rather do several in one step.
+    `unroll` applies to both passes. Unrolling helps only if steps are small, and then states are small, too: put several steps into one
+    instead.
     """
     init, xs = tree_map(jnp.asarray, (init, xs))
     if not all(_is_real(leaf) for leaf in tree_flatten(init)[0]):
@@ -119,7 +119,7 @@ def _scan(tape: Tape, step: Any, how: Any, init: Any, xs: Any, held: Any) -> Any
 
 
 def _begin(tape: Tape, leaves: list[Any]) -> tuple[Any, list[Any]]:
-    """A forward pass begins, once the state that it begins with is there."""
+    """Begins a forward pass, once the state that it begins with is computed. Returns the run's number and the leaves of the state."""
     leaves = _not_differentiated(leaves)
     first = jnp.zeros((1,), jnp.uint32)
     (run,) = _call("tierflow_begin", tape, [_RUN], first, passes_run=False)
@@ -180,11 +180,11 @@ def while_loop(
     max_steps: int | None = None,
     buffers: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """`jax.lax.while_loop(cond, body, init)` with a gradient, and the states of its forward pass in `tape`'s engine.
+    """Does `jax.lax.while_loop(cond, body, init)` with a gradient, and the states of the forward pass in `tape`'s engine.
 
-    The number of steps need not be known, nor bounded; `max_steps` ends the loop in any case. States may have leaves of any type;
-    those of integers have no gradient. `buffers` picks leaves of a state that `body` fills, each place once, and of which it reads
-    what was written before at most: they are not saved, and the backward pass has them as they were at the end.
+    `cond` and `body` are those of JAX. The number of steps need not be known or bounded; `max_steps` ends the loop in any case. States may
+    have leaves of any type; leaves of integers have no gradient. `buffers` picks leaves of a state that `body` fills, each element once. `body`
+    may read an element of them only after it has written it. Such leaves are not saved: the backward pass has them as they were at the end.
     """
     leaves, structure = tree_flatten(tree_map(jnp.asarray, init))
     places = tree_unflatten(structure, range(len(leaves)))
@@ -212,7 +212,8 @@ def while_loop(
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The function with all that it closes over as more arguments, and that; `jax.closure_convert` leaves integers where they are."""
+    """Returns the function with the values of its closure as more arguments, and these values. `jax.closure_convert` would leave integers
+    in the closure."""
     closed, made = jax.make_jaxpr(function, return_shape=True)(*arguments)
     structure = tree_structure(made)
     count = len(tree_flatten(arguments)[0])
@@ -227,7 +228,7 @@ def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..
 
 @dataclass(frozen=True)
 class _Form:
-    """The leaves of a loop's state: shapes and types, and the places of those that are not saved."""
+    """The leaves of a loop's state: shapes and types, and the places of the leaves that are not saved (`filled`)."""
 
     leaves: tuple[tuple[tuple[int, ...], Any], ...]
     filled: frozenset[int]
@@ -264,7 +265,7 @@ def _while_forward(tape: Tape, cond: Any, body: Any, form: _Form, leaves: Any, h
     start = (run, jnp.zeros((), jnp.int32), leaves)
     run, count, end = lax.while_loop(lambda at: cond(*at[1:], *held_cond), step, start)
     reached = _reached(body, end, held, reached, used)
-    # A residual has arrays and structure alone.
+    # A residual can have only arrays and structure, so flags are marks in the structure.
     return end, (run, count, form.filled_of(end), held, _marks(reached), _marks(used))
 
 
@@ -273,7 +274,8 @@ def _marks(true: list[bool]) -> list[Any]:
 
 
 def _reached(body: Any, leaves: list[Any], held: list[Any], reached: list[bool], used: list[bool]) -> list[bool]:
-    """Of which leaves there is a gradient: those that differentiable ones of `reached` and `used` come to in any number of steps."""
+    """Returns the flags of the leaves that have a gradient: those that depend, after any number of steps, on differentiable leaves of
+    `reached` and `used`."""
     while (now := _reached_once(body, leaves, held, reached, used)) != reached:
         reached = now
     return reached
@@ -295,7 +297,7 @@ def _reached_once(body: Any, leaves: list[Any], held: list[Any], reached: list[b
         return seen
 
     look.defjvp(looked, symbolic_zeros=True)
-    # `jax.jvp` refuses what has a gradient in reverse mode alone.
+    # `jax.jvp` would refuse functions that have gradients only in reverse mode.
     jax.eval_shape(lambda: jax.linearize(after, _picked(leaves, reached), _picked(held, used))[0])
     real = iter(found or [False] * len(leaves))
     return [_is_real(leaf) and (next(real) or was) for leaf, was in zip(leaves, reached, strict=True)]
@@ -340,7 +342,7 @@ _while.defvjp(_while_forward, _while_back, symbolic_zeros=True)
 
 
 def _is_real(leaf: Any) -> bool:
-    """Whether there is a gradient with respect to it."""
+    """Returns true if a leaf can have a gradient."""
     return leaf is None or bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
@@ -349,6 +351,6 @@ def _real(tree: Any) -> list[Any]:
 
 
 def _merged(leaves: list[Any], real: list[Any]) -> list[Any]:
-    """`leaves`, of which those with a gradient are taken from `real`."""
+    """Returns `leaves`, with the leaves that can have a gradient replaced by those of `real`."""
     given = iter(real)
     return [next(given) if _is_real(leaf) else leaf for leaf in leaves]

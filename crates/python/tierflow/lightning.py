@@ -27,8 +27,8 @@ __all__ = ["TierflowIO"]
 
 
 def _repository(source: str | os.PathLike[str]) -> Repository:
-    """The repository in a directory, which is made: the rank with the engine may not have come so far."""
-    # URLs and variables are for the repository to resolve, and so is what is wrong with the path.
+    """Returns the repository in a directory, and makes the directory: the rank with the engine may not have made it yet."""
+    # The repository itself resolves URLs and variables, and reports a wrong path.
     if "://" not in os.fspath(source) and "$" not in os.fspath(source):
         with suppress(OSError):
             Path(source).mkdir(mode=0o700)
@@ -39,11 +39,12 @@ class TierflowIO(Attempts, CheckpointIO):
     """A `CheckpointIO` for Lightning's strategies that save on rank 0.
 
     `source` is an engine or, for a process that only loads, the directory of one. A checkpoint becomes a version of the engine, and the
-    file that Lightning expects at its path names it. A save returns when the engine has copied the checkpoint. What Lightning removes
-    stays until a checkpoint that was saved later is durable, so that a kill at any time leaves one.
+    file that Lightning expects at its path names the version. A save returns when the engine has copied the checkpoint. A checkpoint that
+    Lightning removes stays until a checkpoint that was saved later is durable, so that a kill at any time leaves one.
 
-    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts it, and
-    `failure` is its error. With `raises` it is raised. There is no file at its path then. A checkpoint is a tree. `pickle` lets it have any other object, such as hyper-parameters that are no plain values.
+    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts
+    it, and `failure` is its error. With `raises` it is raised. No file is at the checkpoint's path then. A checkpoint is a tree. `pickle` lets
+    the tree have any other object, such as hyper-parameters that are no plain values.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class TierflowIO(Attempts, CheckpointIO):
         self._versions: Engine | Repository = source if isinstance(source, Engine) else _repository(source)
         self._pickle = pickle
         self._newest: int | None = None
-        # The paths of versions, so that storage is asked once for each.
+        # The paths of versions, so that storage is read once for each version.
         self._paths: dict[int, str] = {}
-        # Versions that Lightning removed, each with the newest at that time.
+        # Versions that Lightning removed, each with the newest version at that time.
         self._removed: dict[int, int] = {}
 
     def save_checkpoint(
@@ -79,7 +80,7 @@ class TierflowIO(Attempts, CheckpointIO):
         version = engine.reserve(1).start
         tree = {"path": os.fspath(path), "checkpoint": checkpoint}
         engine.save(version, tree, pickle=self._pickle, timeout=self._timeout)
-        # One that was removed after a save that failed was the newest until now.
+        # A removed version that is its own newest was removed after a failed save. The new version is newer.
         self._removed = {old: version if old == newer else newer for old, newer in self._removed.items()}
         self._newest = version
         self._paths[version] = os.fspath(path)
@@ -93,8 +94,8 @@ class TierflowIO(Attempts, CheckpointIO):
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The checkpoint that was saved last to `path`. If that is damaged, or the process was killed before it was durable, the newest
-        older one is loaded, and a warning logged."""
+        """Returns the checkpoint that was saved last to `path`. If it is damaged, or the process was killed before it was durable, loads the
+        newest older checkpoint, and logs a warning."""
         if map_location not in (None, "cpu"):
             raise ArgumentError(f"map_location={map_location!r}: move tensors from main memory, where they are")
         named = self._version_of(path)
@@ -129,7 +130,7 @@ class TierflowIO(Attempts, CheckpointIO):
                 self._discard()
 
     def newest(self) -> str | None:
-        """The path of the newest checkpoint, for `ckpt_path=`; None if there is none."""
+        """Returns the path of the newest checkpoint, for `ckpt_path=`; None if there is none."""
         newest = self._versions.latest()
         return None if newest is None else self._path_of(newest)
 
@@ -139,7 +140,7 @@ class TierflowIO(Attempts, CheckpointIO):
         return self._paths[version]
 
     def _version_of(self, path: str | os.PathLike[str]) -> int | None:
-        """The newest version that was saved to a path."""
+        """Returns the newest version that was saved to a path; None if there is none."""
         for version in reversed(self._versions.versions()):
             with suppress(ArgumentError, DamagedError):
                 if self._path_of(version) == os.fspath(path):
@@ -148,7 +149,7 @@ class TierflowIO(Attempts, CheckpointIO):
 
     def _discard(self) -> None:
         for version, newer in list(self._removed.items()):
-            # Another version may be the durable one that the kill of a process leaves.
+            # A version without a newer durable one stays, so that a killed process leaves a checkpoint.
             if self._engine is not None and version != newer and self._engine.is_durable(newer):
                 del self._removed[version]
                 self._paths.pop(version, None)

@@ -1,10 +1,10 @@
-"""Engines whose ranks are those of an MPI communicator, by mpi4py.
+"""Groups of engines: the ranks of an MPI communicator, by mpi4py.
 
     from mpi4py import MPI
 
     engine = tierflow.Engine(host_cache="4GiB", node_local="/nvme/job", group=MPI.COMM_WORLD, redundancy="xor:8")
 
-`Engine(group=communicator)` makes a `Group` of it. An object of another kind that has what a `Group` has will do as well.
+`Engine(group=communicator)` makes a `Group` of the communicator. Any object with the attributes and methods of a `Group` can be a group, too.
 """
 
 import ctypes
@@ -12,26 +12,26 @@ import threading
 import time
 from typing import Any
 
-# Tags that MPI promises to have, of which each group has one.
+# Number of tags that MPI guarantees. Each group uses one tag.
 _TAGS = 32768
-# Messages under way to a rank before the next one waits.
+# Messages on their way to a rank at most; the next message waits.
 _WINDOW = 8
 
 _groups = 0
-# Requests that have not ended, each with the memory that MPI reads or writes until then: the group may go before. Messages have their
-# group's tag and their rank. A request is tested by one thread at a time.
+# Requests that have not ended, each with the memory that MPI reads or writes until the end. The list outlives groups, as a group may be
+# deleted before its requests end. Messages have their group's tag and their rank. A lock lets only one thread test a request at a time.
 _under_way: list[tuple[int | None, int | None, Any, Any]] = []
 _testing = threading.Lock()
-# MPI ends after the interpreter, which would else free the memory when it ends.
+# MPI ends after the interpreter, so the interpreter must not free the memory when it ends.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_under_way))
 
 
 class Group:
-    """The ranks of a communicator that has the methods of mpi4py's.
+    """The ranks of a `communicator` that has the methods of mpi4py's.
 
     A rank waits for another one for `patience` seconds at most, also while the group is made. Redundancy is made in the background if MPI was
-    initialised with `MPI_THREAD_MULTIPLE`, as mpi4py does unless it is told otherwise. Else it is made in `Engine(...)`, `wait`,
-    `protect` and `close` alone, which all ranks call at about the same time then.
+    initialised with `MPI_THREAD_MULTIPLE`, as mpi4py does by default. Else only `Engine(...)`, `wait`, `protect` and `close` make
+    redundancy, and all ranks must call them at about the same time.
     """
 
     def __init__(self, communicator: Any, *, patience: float = 300.0) -> None:
@@ -40,9 +40,9 @@ class Group:
         global _groups
         self._mpi = MPI
         end = time.monotonic() + patience
-        # No message has it. The ranks agree on the group's own tag below.
+        # No message has the tag -1. The ranks agree on the group's tag below.
         self._tag = -1
-        # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
+        # `_meet` is for collectives and `_talk` for messages between two ranks. Both are copies, so the application's messages stay apart.
         self._meet = self._copy(communicator, end)
         self._talk = self._copy(communicator, end)
         self.rank: int = self._meet.Get_rank()
@@ -54,8 +54,8 @@ class Group:
         self.patience = patience
 
     def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
-        """Gives `mine`, and returns what every rank gave, in the order of the ranks. `TimeoutError` if some rank does not call it for so many
-        `seconds`.
+        """Gives `mine` to all ranks, and returns the bytes of every rank, in the order of the ranks. Raises `TimeoutError` if some rank does not
+        call it within `seconds`.
         """
         end = time.monotonic() + seconds
         lengths = bytearray(8 * self.ranks)
@@ -69,8 +69,8 @@ class Group:
         return [bytes(everything[longest * rank :][:size]) for rank, size in enumerate(sizes)]
 
     def send(self, to: int, message: bytes, seconds: float) -> bool:
-        """Sends a `message` to the rank `to`, which may wait until earlier ones are received. Returns whether it was sent within so many
-        `seconds`.
+        """Sends a `message` to the rank `to`. Waits if too many earlier messages to it are on their way. Returns true if the message was sent
+        within `seconds`.
         """
         self._is_there()
         if not self._waits_until(lambda: self._sends(to) < _WINDOW, seconds):
@@ -81,7 +81,7 @@ class Group:
         return True
 
     def receive(self, source: int, seconds: float) -> bytes | None:
-        """Returns the next message of the rank `source`, if one comes within so many `seconds`."""
+        """Returns the next message of the rank `source`, or None if no message comes within `seconds`."""
         self._is_there()
         status = self._mpi.Status()
 
@@ -96,7 +96,7 @@ class Group:
         return bytes(message)
 
     def flush(self, seconds: float) -> bool:
-        """Returns whether all that was sent needs no more calls of this rank to arrive, within so many `seconds`."""
+        """Waits until all messages that this rank sent can arrive without further calls here. Returns false if that takes longer than `seconds`."""
         self._is_there()
         return self._waits_until(lambda: self._sends() == 0, seconds)
 
@@ -120,7 +120,7 @@ class Group:
             self._sends()
             has_ended = self._waits_until(request.Test, end - time.monotonic())
         finally:
-            # Whatever ended the wait, MPI may still write there.
+            # After a timeout or an exception, MPI may still write to the memory.
             if not has_ended:
                 with _testing:
                     _under_way.append((None, None, request, written))
@@ -128,13 +128,13 @@ class Group:
             raise TimeoutError("some rank of the group did not come")
 
     def _sends(self, to: int | None = None) -> int:
-        """Returns how many messages of this group are under way, to this rank or in all."""
+        """Returns the number of messages of this group on their way, to the rank `to` or in all."""
         with _testing:
             _under_way[:] = [one for one in _under_way if not self._has_ended(*one[:3])]
             return sum(tag == self._tag and to in (None, rank) for tag, rank, *_ in _under_way)
 
     def _has_ended(self, tag: int | None, rank: int | None, request: Any) -> bool:
-        """Tests a request. One of another group that fails is left to that group."""
+        """Returns true if a request has ended. An error of another group's request is left to that group."""
         try:
             return bool(request.Test())
         except Exception:
@@ -144,7 +144,7 @@ class Group:
 
     @staticmethod
     def _waits_until(is_so: Any, seconds: float) -> bool:
-        """Looks often at first, then each millisecond."""
+        """Waits until `is_so` returns true: calls it often at first, then every millisecond. Returns false if that takes longer than `seconds`."""
         end = time.monotonic() + seconds
         looks = 0
         while not is_so():

@@ -1,11 +1,12 @@
-"""A handler of Orbax: its manager chooses the steps and their directories, and the arrays lie in an engine.
+"""A handler of Orbax: Orbax's manager chooses the steps and their directories, and the arrays lie in an engine.
 
     with ocp.CheckpointManager(directory, item_handlers=Handler(engine)) as manager:
         manager.save(step, args=State(state))
         state = manager.restore(manager.latest_step(), args=State(like))
 
-`save` returns when the engine has copied the arrays, and Orbax's thread commits the step once the version is durable. The directory of a step has
-one small file, which names the version: `retention=` of the engine keeps at least as many versions as the manager's `max_to_keep`, and one more.
+`save` returns when the engine has copied the arrays, and Orbax's thread commits the step once the version is durable. The directory of a
+step has one small file, which names the version. So `retention=` of the engine must keep at least one version more than the manager's
+`max_to_keep`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FILE = "tierflow-version"
 
 
 class _Durable:
-    """A future of Orbax's: a version that is durable, and named in the directory of its step."""
+    """A future for Orbax: `result` waits until a version is durable, and writes its number to the directory of the step."""
 
     def __init__(self, engine: Engine, version: int, directory: Any) -> None:
         self._engine, self._version, self._directory = engine, version, directory
@@ -53,13 +54,13 @@ class Handler(AsyncCheckpointHandler):  # type: ignore[misc]
         return _Durable(self._engine, version, directory)
 
     def restore(self, directory: Any, args: State) -> Any:
-        """Returns the pytree, laid out as that of `args` is."""
+        """Returns the pytree of the step in `directory`, with the shardings of the pytree of `args`."""
         return _jax.load(self._engine, int((directory / _FILE).read_text()), args.item)
 
 
 @args.register_with_handler(Handler, for_save=True, for_restore=True)
 @dataclass
 class State(args.CheckpointArgs):  # type: ignore[misc]
-    """The pytree `item` that is saved, or one that is like the saved one, whose arrays may be `jax.ShapeDtypeStruct`s."""
+    """The pytree `item` to save; for a restore, a pytree like the saved one, whose arrays may be `jax.ShapeDtypeStruct`s."""
 
     item: Any

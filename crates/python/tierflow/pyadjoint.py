@@ -3,9 +3,9 @@
     store = tierflow.pyadjoint.keep_in(engine, {Field: lambda field: ([field.values], Field)})
     tape.enable_checkpointing(store.schedule(Revolve(steps, 20)))
 
-Every schedule of `checkpoint_schedules` does. Wherever it keeps a step's variables, in memory or on disk, they become versions of
-the engine, which has its own tiers; the order in which the schedule comes back for them becomes the hints. A variable that the
-tape lets go of is discarded.
+Every schedule of `checkpoint_schedules` can be used. The variables that it keeps, in memory or on disk, become versions of the engine,
+which has its own tiers. The order in which the schedule restores them becomes the hints. A version is discarded when the tape drops its
+variable.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "Stored", "keep_in"]
 
-# Takes a variable apart: its arrays, and a function that makes the like of it from such arrays.
+# A function that takes a variable apart: returns the arrays, and a function that makes an equal variable from such arrays.
 _Split = Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]]
 
-# The store of the tape that keeps a step's variables at this moment.
+# The store of the tape that is keeping a step's variables at this moment.
 _keeping: Store | None = None
 
 
 def keep_in(engine: Engine, types: Mapping[type, _Split], tape: _Tape | None = None) -> Store:
-    """Has `tape`, or the working tape, keep variables of `types` in `engine`, once it checkpoints by a `Store.schedule`.
+    """Makes `tape`, or the working tape, keep variables of `types` in `engine`, once the tape checkpoints by a `Store.schedule`.
 
-    For each type of pyadjoint's variables, `types` has a function that takes a variable and returns its arrays and a function that
-    makes a variable from such arrays, which is called as `make(*arrays)`, with new arrays of NumPy. It must not hold the variable.
-    Variables of other types stay in memory, as numbers (`AdjFloat`) well may. The engine keeps what was restored
-    (`after_restore="keep"`, which is the default).
+    For each type of pyadjoint's variables, `types` has a function that takes a variable. The function returns the variable's arrays, and a
+    function `make`. `make(*arrays)`, with new arrays of NumPy, returns an equal variable; `make` must not hold the old one. Variables of
+    other types stay in memory, such as numbers (`AdjFloat`). The engine must keep versions that were restored (`after_restore="keep"`, the
+    default).
     """
     check_keeps(engine)
     tape = get_working_tape() if tape is None else tape
@@ -67,12 +67,12 @@ def keep_in(engine: Engine, types: Mapping[type, _Split], tape: _Tape | None = N
 
 
 def _nothing() -> None:
-    """What a reference to nothing returns."""
+    """Stands for a weak reference to no object."""
 
 
 class Stored(OverloadedType):  # type: ignore[misc]
-    """What a tape has in place of a variable that is in an engine. A `store` makes it, of the `kept` arrays and of what can `make` a variable of
-    them.
+    """The value that a tape has in place of a variable that is in an engine. A `store` makes it of the `kept` arrays and the function `make`,
+    which makes a variable of them.
     """
 
     def __init__(self, store: Store, kept: Kept, make: Callable[..., Any]) -> None:
@@ -80,16 +80,16 @@ class Stored(OverloadedType):  # type: ignore[misc]
         self._store = store
         self._kept = kept
         self._make = make
-        # The variable as it was restored last, while somebody has it.
+        # A weak reference to the variable that was restored last.
         self._there: Callable[[], Any] = _nothing
 
     @property
     def version(self) -> int:
-        """The version of the engine that it is."""
+        """The number of the variable's version in the engine."""
         return self._kept.version
 
     def restore(self) -> Any:
-        """The variable as it was."""
+        """Returns the variable as it was stored: the one that was restored last, if that still exists."""
         variable = self._there()
         if variable is None:
             variable = self._make(*self._kept.restore())
@@ -107,7 +107,7 @@ class Stored(OverloadedType):  # type: ignore[misc]
 
 
 class Store(TapePackageData):  # type: ignore[misc]
-    """The package data `tierflow` of a tape: what the tape asks when it keeps variables, and goes back for them. `keep_in` makes it, of its own
+    """The package data `tierflow` of a tape: the tape calls it when it keeps variables and restores them. `keep_in` makes it of its arguments
     `engine`, `types` and `tape`.
     """
 
@@ -115,16 +115,16 @@ class Store(TapePackageData):  # type: ignore[misc]
         self._engine = engine
         self._types = dict(types)
         self._tape = tape
-        # What variables that are there still were stored as, by `id`.
+        # The stored values of variables that still exist, by the `id` of the variable.
         self._shared: dict[int, tuple[Callable[[], Any], Callable[[], Stored | None]]] = {}
-        # The variables of the step that was restored last, and of the one before: neighbours in time have some in common.
+        # The variables of the step that was restored last, and of the step before: neighbours in time share variables.
         self._restored: tuple[list[Any], list[Any]] = ([], [])
         self._hinted: set[int] = set()
-        # Whether a variable was kept, or the evaluation began anew, since the hints were told.
+        # True if a variable was kept, or the evaluation began anew, since the last hints.
         self._is_new = False
 
     def schedule(self, schedule: CheckpointSchedule) -> CheckpointSchedule:
-        """The same schedule, for `tape.enable_checkpointing`: what it keeps anywhere goes to the engine."""
+        """Returns an equal schedule for `tape.enable_checkpointing`, whose states go to the engine."""
         if isinstance(schedule, SingleMemoryStorageSchedule):
             raise ArgumentError(
                 "SingleMemoryStorageSchedule keeps all in the tape's own variables: "
@@ -133,11 +133,11 @@ class Store(TapePackageData):  # type: ignore[misc]
         return _Schedule(self, schedule)
 
     def clear(self) -> None:
-        """The tape was cleared: its variables are gone, and what they had in the engine with them."""
+        """Forgets the stored variables: the tape was cleared, so its variables are gone, and their versions with them."""
         self.reset()
 
     def reset(self) -> None:
-        """The forward is evaluated anew: what it kept before stays until the tape replaces it; the hints do not stay."""
+        """Withdraws the hints, as the forward is evaluated anew. Stored variables stay until the tape replaces them."""
         self.pause_checkpointing()
         self._engine.forget_hints(sorted(self._hinted))
         self._hinted = set()
@@ -145,28 +145,29 @@ class Store(TapePackageData):  # type: ignore[misc]
         self._is_new = True
 
     def checkpoint(self) -> None:
-        """Nothing: a checkpoint of the tape has the stored variables themselves, and a version stays while one of them does."""
+        """Returns None: a checkpoint of the tape has the stored variables themselves, which keep their versions."""
 
     def restore_from_checkpoint(self, state: object) -> None:
-        """The tape has other stored variables now: they are hinted when it goes back for the first one."""
+        """Notes that the tape went back to the checkpoint with this `state` and has other stored variables now, which are hinted when the tape
+        restores the first one."""
         self._is_new = True
 
     def copy(self) -> Store:
-        """A copied tape has the same stored variables."""
+        """Returns this store: a copied tape has the same stored variables."""
         return self
 
     def continue_checkpointing(self) -> None:
-        """Variables go to the engine from here on."""
+        """Makes this store take the variables from now on."""
         global _keeping
         _keeping = self
 
     def pause_checkpointing(self) -> None:
-        """Variables stay in memory from here on."""
+        """Leaves variables in memory from now on."""
         global _keeping
         _keeping = None
 
     def keep(self, variable: Any) -> Stored | None:
-        """`variable` in the engine, if its type is one of those that are to be there."""
+        """Stores `variable` in the engine if its type is in `types`; else returns None. A variable that is stored already is not stored again."""
         split = next((self._types[kind] for kind in type(variable).__mro__ if kind in self._types), None)
         if split is None:
             return None
@@ -178,32 +179,32 @@ class Store(TapePackageData):  # type: ignore[misc]
             arrays, make = split(variable)
             stored = Stored(self, Kept(self._engine, list(arrays)), make)
         except BaseException:
-            # The tape will not come to the end of what it was keeping.
+            # The exception ends the tape's step, so nothing else would pause.
             self.pause_checkpointing()
             raise
-        # A variable of the program's may be changed in place. One without a block variable is the tape's, which keeps it as it is:
-        # it is kept for the step that makes it, and for the step that begins with it.
+        # The program may change its own variables in place. A variable without a block variable is the tape's, which does not change it
+        # and keeps it twice: for the step that makes it, and for the step that begins with it.
         if variable._block_variable() is None:
             self._shared[id(variable)] = (ref(variable), ref(stored))
             finalize(variable, self._shared.pop, id(variable), None).atexit = False
         return stored
 
     def restored(self, variable: Any) -> None:
-        """A variable of the step at hand was restored."""
+        """Notes that `variable`, of the current step, was restored."""
         self._restored[0].append(variable)
 
     def is_there(self, version: int) -> None:
-        """A variable was not restored, as it was there: nobody waits for its version."""
+        """Withdraws the hint of `version`: its variable still exists, so it is not restored."""
         if version in self._hinted:
             self._hinted.discard(version)
             self._engine.forget_hints([version])
 
     def goes_on(self) -> None:
-        """The tape is about to restore another step."""
+        """Prepares for the restore of another step."""
         self._restored = ([], self._restored[0])
 
     def goes_back(self, ahead: Iterator[CheckpointAction]) -> None:
-        """The tape is about to restore what the first action of `ahead` names: tells the hints, if they changed."""
+        """Prepares for the restore of the first action of `ahead`: hints the versions to restore, if they changed."""
         self.goes_on()
         if not self._is_new:
             return
@@ -214,10 +215,10 @@ class Store(TapePackageData):  # type: ignore[misc]
         self._is_new = False
 
     def _reads(self, ahead: Iterator[CheckpointAction]) -> Iterator[int]:
-        """The versions that `ahead` restores, as far as they are there now and will not be kept anew before."""
+        """Returns the versions that `ahead` restores, without those that do not exist yet or will be replaced before."""
         steps = self._tape.timesteps
         replaced: set[int] = set()
-        # What the step that is restored before has in common with the next one is there still.
+        # Versions of the step that is restored before: variables that the next step shares with it still exist.
         before: set[int] = set()
         for action in ahead:
             if isinstance(action, Forward) and action.storage is StorageType.DISK:
@@ -233,7 +234,7 @@ class Store(TapePackageData):  # type: ignore[misc]
 
 
 def _divert(kind: type) -> None:
-    """Has variables of a type go to the store that keeps at the moment, if one does."""
+    """Wraps a type's `_ad_create_checkpoint`, so that its variables go to the store that is keeping variables, if there is one."""
     create: Any = kind._ad_create_checkpoint  # type: ignore[attr-defined]
     if hasattr(create, "_diverted"):
         return
@@ -248,13 +249,13 @@ def _divert(kind: type) -> None:
 
 
 class _Schedule(CheckpointSchedule):  # type: ignore[misc]
-    """A schedule that names one storage, and whose restores tell a store what follows them.
+    """A schedule with one storage, whose actions that restore tell a store the actions that follow.
 
-    pyadjoint takes actions as they come, and keeps those of the adjoint for later evaluations. So an action that restores must know
-    itself which ones follow it.
+    pyadjoint takes actions one by one, and keeps those of the adjoint for later evaluations. So an action that restores must itself know the
+    actions that follow.
 
-    What the adjoint of a step needs goes through the storage, too, where the schedule would leave it in working memory. pyadjoint
-    (2026.10) clears a step's inputs there before the adjoint of the step, which then is that of the inputs that were taped.
+    Data for the adjoint of a step goes through the storage even if the schedule would leave it in working memory. pyadjoint (2026.10) clears a
+    step's inputs in working memory before the step's adjoint, which would then use the inputs that were taped.
     """
 
     def __init__(self, store: Store, schedule: CheckpointSchedule) -> None:
@@ -262,7 +263,7 @@ class _Schedule(CheckpointSchedule):  # type: ignore[misc]
         self._store = store
         self._inner = schedule
         self._ahead: deque[CheckpointAction] = deque()
-        # Steps whose data for the adjoint were to be in working memory, and steps from which the forward may go on.
+        # `_working`: steps whose data for the adjoint the schedule keeps in working memory. `_restarts`: steps from which the forward may go on.
         self._working: set[int] = set()
         self._restarts: set[int] = set()
 
@@ -271,7 +272,8 @@ class _Schedule(CheckpointSchedule):  # type: ignore[misc]
             yield self._ahead.popleft()
 
     def _look_ahead(self) -> bool:
-        """Takes the actions up to the end of the next adjoint; one only while the number of steps is not known."""
+        """Takes the actions up to the end of the next adjoint, or one action while the number of steps is not known. Returns false if there is
+        none."""
         if self._inner.is_exhausted:
             return False
         actions: list[CheckpointAction] = []
@@ -312,20 +314,20 @@ class _Schedule(CheckpointSchedule):  # type: ignore[misc]
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further adjoint can be done."""
+        """True if no further adjoint can be done."""
         return not self._ahead and bool(self._inner.is_exhausted)
 
     def finalize(self, n: int) -> None:
-        """The forward has ended after `n` steps."""
+        """Tells the schedule that the forward has ended after `n` steps."""
         self._inner.finalize(n)
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
-        """Whether the tape is to ask its package data: it is."""
+        """Returns true for the disk, so that the tape calls its package data."""
         return storage_type is StorageType.DISK
 
 
 class _Restore(CheckpointAction):  # type: ignore[misc]
-    """An action that restores a step, and tells so when it is asked from where."""
+    """An action that restores a step. Reading `from_storage` calls `told`."""
 
     def __init__(self, step: int, told: Callable[[], None]) -> None:
         CheckpointAction.__init__(self, step, StorageType.DISK, StorageType.WORK)
@@ -333,7 +335,7 @@ class _Restore(CheckpointAction):  # type: ignore[misc]
 
     @property
     def from_storage(self) -> StorageType:
-        """The tape asks for it when it restores, and not before."""
+        """The storage to restore from. The tape reads this when it restores, and not before."""
         self._told()
         return StorageType.DISK
 

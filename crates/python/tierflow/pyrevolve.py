@@ -5,9 +5,8 @@
     revolver.apply_forward()
     revolver.apply_reverse()
 
-A revolver keeps some states and computes the others anew. Which it will come back for, and in what order, is known ahead, and
-becomes the hints. Where the engine holds the whole history, none need be computed twice: see `tierflow.devito.History` and
-`tierflow.adjoint`.
+A revolver keeps some states and computes the others anew. The order in which it will restore them is known ahead, and becomes the hints.
+If the engine can hold the whole history, no state needs to be computed twice: see `tierflow.devito.History` and `tierflow.adjoint`.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ __all__ = ["Revolver", "Storage"]
 
 
 class Storage(_Storage):  # type: ignore[misc]
-    """`n_ckp` snapshots, each of `size_ckp` numbers of `dtype`, as pyrevolve counts them; also for the list of a `MultiLevelRevolver`.
+    """A storage of pyrevolve with `n_ckp` snapshots, each of `size_ckp` numbers of `dtype`. A `MultiLevelRevolver` can have it in its list, too.
 
-    The engine keeps versions that were restored (`after_restore="keep"`), as a revolver comes back for some more than once; what
-    another snapshot takes the place of is discarded. A version takes the next free number from `first` on; `next_version` is
-    where another storage in the same engine may begin. `wd` and `rd` are what a write and a read cost, for schedules that ask; `name` is what
-    pyrevolve's reports call it.
+    The engine must keep versions that were restored (`after_restore="keep"`), as a revolver restores some more than once. A snapshot that
+    another one replaces is discarded. Versions take the next numbers from `first` on; another storage in the same engine may begin at
+    `next_version`. `wd` and `rd` are the costs of a write and a read, for schedules that use them; `name` is the storage's name in pyrevolve's
+    reports.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Storage(_Storage):  # type: ignore[misc]
         self.next_version = first
 
     def hint(self, actions: Iterable[Any]) -> None:
-        """Tells the engine what a schedule's `actions` will load, as far as they name snapshots by their number."""
+        """Hints the versions that a schedule's `actions` will load, if the actions name snapshots by their number."""
         versions, following, loads = dict(self._versions), self.next_version, []
         for action in actions:
             if action.type == Action.TAKESHOT:
@@ -74,7 +73,7 @@ class Storage(_Storage):  # type: ignore[misc]
         except NoRoomError:
             if key not in self._versions:
                 raise
-            # There is no room for both.
+            # The new snapshot takes the room of the old one.
             self._engine.discard(self._versions.pop(key))
             self._engine.checkpoint(self.next_version, *arrays)
         earlier, self._versions[key] = self._versions.get(key), self.next_version
@@ -83,7 +82,7 @@ class Storage(_Storage):  # type: ignore[misc]
             self._engine.discard(earlier)
 
     def load(self, key: int, locations: Sequence[Any]) -> None:
-        # What does not lie in one run is brought back beside, and copied.
+        # An array that is not contiguous is restored to a new array, and copied.
         there = [data if data.flags.c_contiguous else np.empty(data.shape, data.dtype) for data in locations]
         self._engine.restore(self._versions[key], *there)
         for data, copy in zip(locations, there, strict=True):
@@ -91,17 +90,17 @@ class Storage(_Storage):  # type: ignore[misc]
                 data[...] = copy
 
     def clear(self) -> None:
-        """Discards what is left."""
+        """Discards the snapshots that are left."""
         for version in self._versions.values():
             self._engine.discard(version)
         self._versions.clear()
 
 
 class Revolver(SingleLevelRevolver):  # type: ignore[misc]
-    """pyrevolve's revolver of one level, whose snapshots are versions of `engine`, with what it will load as hints.
+    """pyrevolve's revolver of one level, whose snapshots are versions of `engine`. The versions that it will load become hints.
 
-    Versions are numbered from `first` on. `checkpoint`, `fwd_operator`, `rev_operator`, `n_checkpoints`, `n_timesteps` and `options` are those of
-    pyrevolve's own `SingleLevelRevolver`.
+    Versions are numbered from `first` on. `checkpoint`, `fwd_operator`, `rev_operator`, `n_checkpoints`, `n_timesteps` and `options` are those
+    of pyrevolve's own `SingleLevelRevolver`.
     """
 
     def __init__(

@@ -31,11 +31,11 @@ _FILES = dict(model="pytorch_model.bin", optimizer="optimizer.pt", scheduler="sc
 
 
 class TierflowCallback(PeriodicAttempts, TrainerCallback):
-    """Saves the state of a Trainer of one process to `engine` each `every` steps: weights, optimizer, scheduler, random generators and the
+    """Saves the state of a Trainer of one process to `engine` every `every` steps: weights, optimizer, scheduler, random generators and the
     Trainer's own state.
 
-    A save returns when the engine has copied the state. One that fails, or that waits for room for longer than `timeout` seconds, does not end
-    the training: it is logged, `failures` counts it, and `failure` is its error. With `raises` it is raised.
+    A save returns when the engine has copied the state. A save that fails, or that waits for room for longer than `timeout` seconds, does not
+    end the training: it is logged, `failures` counts it, and `failure` is its error. With `raises` it is raised.
     """
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
@@ -50,13 +50,13 @@ class TierflowCallback(PeriodicAttempts, TrainerCallback):
         self._save(step, lambda: states_of(parts) | {"random": random_state(), "trainer": json.dumps(asdict(state))})
 
     def checkpoint(self) -> str | None:
-        """A folder for `resume_from_checkpoint=`, with the newest state that can be loaded; None if there is none yet. It goes with the
-        callback."""
+        """Returns a folder for `resume_from_checkpoint=`, with the newest state that can be loaded; None if there is no state yet. The folder is
+        deleted with the callback."""
         found = self._engine.load_latest()
         if found is None:
             return None
         _, tree = found
-        # The Trainer reads the state of the generator of its only GPU.
+        # The Trainer expects a single state: that of the generator of its only GPU.
         tree["random"]["cuda"] = next(iter(tree["random"].get("cuda", ())), None)
         self._folder = tempfile.TemporaryDirectory(prefix="tierflow-")
         folder = Path(self._folder.name) / f"checkpoint-{json.loads(tree['trainer'])['global_step']}"

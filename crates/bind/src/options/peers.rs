@@ -1,4 +1,4 @@
-//! Memory of other GPUs as a tier: so many bytes of each, or what the schedule of a group checkpoint sends there.
+//! Memory of other GPUs as a tier: a number of bytes of each, or the shares that the schedule of a group checkpoint sends there.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use tierflow_peers::{Effort, Error, GroupOverflow, Machine, Part, PeerCache, cal
 use super::{Options, value};
 use crate::failure::{Failure, Outcome, Status, System};
 
-/// Bytes of a copy by which links between host devices are measured: they share one memory bus, and have no start-up time to hide.
+/// Bytes of a copy that measures a link between host devices. Such links share one memory bus, and have no start-up time to hide.
 const HOST_BYTES: usize = 4 << 20;
 
-/// GPUs and their bytes: `cuda:1=8GiB, cuda:2=8GiB`.
+/// Parses GPUs and their bytes, such as `cuda:1=8GiB, cuda:2=8GiB`.
 pub(super) fn parse(text: &str) -> Result<Vec<(Choice, usize)>, String> {
     let each = text.split(',').map(|one| {
         let (peer, bytes) = one
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(Choice, usize)>, String> {
 }
 
 impl Options {
-    /// Takes the memory of the peers, as far as some is asked for.
+    /// Allocates the memory of the peers. Returns `None` if the options name no peers.
     pub(super) fn peer_cache(&self, device: &Device) -> Outcome<Option<PeerCache>> {
         if !self.overflow.is_empty() {
             return self.by_schedule(device);
@@ -50,9 +50,9 @@ impl Options {
         Ok(Some(PeerCache::new(device, parts).map_err(failed)?))
     }
 
-    /// Takes what min-time max-flow sends from this device to each peer.
+    /// Allocates on each peer the share that min-time max-flow sends there from this device.
     fn by_schedule(&self, device: &Device) -> Outcome<Option<PeerCache>> {
-        // In the order of their numbers, every engine of the group has the same problem.
+        // The GPUs are in the order of their numbers, so every engine of the group solves the same problem.
         let own = device.info().ordinal;
         let mut group = BTreeMap::from([(own, (device.clone(), Share::Spare(0)))]);
         for (choice, bytes) in &self.overflow {
@@ -87,7 +87,7 @@ impl Options {
         Ok(overflow.cache)
     }
 
-    /// Reads the links from the file, or measures them and writes it.
+    /// Reads the links from the file, or measures them and writes the file.
     fn links_of(&self, gpus: &[Device]) -> Outcome<Machine> {
         if let Some(path) = self.machine.as_ref().filter(|path| path.exists()) {
             let machine = Machine::load(path).map_err(failed)?;
@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// Opens a peer. Host devices in the place of GPUs are numbered from 1 on, as `peers` names them.
+/// Opens a peer. Host devices that stand for GPUs get numbers from 1 on, in the order of `peers`.
 fn open_peer(choice: Choice, number: usize) -> Outcome<Device> {
     Ok(match choice {
         Choice::Host => host::open(host::Options::default().ordinal(number + 1))?,

@@ -1,4 +1,4 @@
-//! Options that a machine chooses for all programs, in a file.
+//! Options that a machine sets for all programs, in a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use super::Options;
 use crate::failure::{Failure, Outcome};
 
-/// The variable that names the file; empty for none.
+/// The environment variable that names the file. An empty value means no file.
 const VARIABLE: &str = "TIERFLOW_CONFIG";
 
-/// The file that is read without the variable, if it is there.
+/// The file that is read if the variable is not set and the file exists.
 const FILE: &str = "/etc/tierflow.conf";
 
 impl Options {
-    /// The options of the file that `TIERFLOW_CONFIG` names, or of `/etc/tierflow.conf`, if there is one. Its lines are such as
-    /// `key = value`. A program's own choices count more: it sets them afterwards. Keys that the program does not take have no effect.
+    /// Reads the options of the file that `TIERFLOW_CONFIG` names, or else of `/etc/tierflow.conf`, if it exists. The lines are such as
+    /// `key = value`. A program sets its own choices afterwards, so that they count more. A key for which `takes` returns false is checked
+    /// and has no effect.
     ///
     /// # Errors
-    /// `Storage` for a file that cannot be read; `Argument` for a line that is none, a key that is no option, or a wrong value.
+    /// `Storage` if the file cannot be read; `Argument` if a line is not such as `key = value`, a key is no option, or a value is wrong.
     pub fn of_site(takes: impl Fn(&str) -> bool) -> Outcome<Self> {
         match std::env::var_os(VARIABLE) {
             Some(path) if path.is_empty() => Ok(Self::default()),
@@ -48,11 +49,11 @@ impl Options {
     }
 }
 
-/// Lines `key = value`, as VELOC's configuration has them: `#` and `;` begin comments at the beginning of a line and behind a space or a
-/// tab, and sections mean nothing. A key is in lower case.
+/// Parses lines `key = value` as in VELOC's configuration: `#` and `;` begin a comment at the beginning of a line and behind a space or a
+/// tab, and section titles are ignored. Keys are returned in lower case.
 ///
 /// # Errors
-/// The number of the first line that is neither.
+/// A text with the number of the first line of another form.
 pub fn lines(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut given = BTreeMap::new();
     for (number, line) in (1_usize..).zip(text.lines()) {

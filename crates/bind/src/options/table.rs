@@ -1,4 +1,4 @@
-//! The table of options: the fields of [`Options`], how a value chooses them, and what each is.
+//! The table of options: the fields of [`Options`], the functions that set them, and their descriptions.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::{Growth, POLICIES, Pool, Ranks};
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes: a number, or such as `512MiB`.
+    /// Bytes: a number, or a text such as `512MiB`.
     Bytes,
     /// A whole number.
     Number,
@@ -27,46 +27,46 @@ pub enum Kind {
     Flag,
     /// A directory, or a program.
     Path,
-    /// A directory, or several.
+    /// A directory, or several directories.
     Paths,
-    /// One of these names, or such as these.
+    /// A text: these names, or such as these.
     Name(&'static str),
 }
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionInfo {
-    /// Its name at every door.
+    /// The option's name at every door.
     pub key: &'static str,
-    /// The kind of its value.
+    /// The kind of the option's value.
     pub kind: Kind,
-    /// The choice that it makes, in words.
+    /// The description of the option.
     pub help: &'static str,
-    /// The functions of Rust's that choose it.
+    /// The Rust functions that set the option.
     pub rust: &'static str,
-    /// How Python, C and those above them take it, besides by its name.
+    /// Other ways to set the option in Python and C, and in the doors above them.
     pub also: &'static str,
-    /// The key of VELOC's configuration that chooses it. Behind a dash: why there is none.
+    /// The key of VELOC's configuration that sets the option. A text behind a dash says why there is none.
     pub veloc: &'static str,
-    /// Has options choose it by a value.
+    /// Sets the option to a value.
     pub(super) set: fn(&mut Options, &Value<'_>) -> Result<(), String>,
 }
 
-/// A row: the option's name, and the type of its field if that is called so; how a value chooses it; then the other fields of
-/// [`OptionInfo`].
+/// A row: the option's name; the type of the field of [`Options`], if a field has the same name; the code that sets the option; then the
+/// other fields of [`OptionInfo`].
 macro_rules! options {
     ($($key:ident $(($field:ty))? |$options:ident, $value:ident| $set:expr; $kind:expr, $help:literal, rust $rust:literal
         $(, also $also:literal)? $(, veloc $veloc:literal)?;)*) => {
-        /// An engine to be.
+        /// The options of an engine that is not built yet.
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
         pub struct Options {
             $($(#[doc = $help] pub $key: $field,)?)*
-            /// Host memory that it shares with others.
+            /// Host memory that the engine shares with others.
             pub host_pool: Option<Pool>,
             /// The ranks that checkpoint together.
             pub ranks: Ranks,
-            /// A value that is to outlive the engine.
+            /// A value that must outlive the engine.
             pub beside: Option<Arc<dyn Any + Send + Sync>>,
         }
 

@@ -1,4 +1,4 @@
-//! Values of options, as text or as a language has them.
+//! Values of options: texts, or values of a language.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use tierflow_device::Choice;
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// As it is written in a file.
+    /// A text, as a file has it.
     Text(&'a str),
-    /// A number: of bytes, of entries.
+    /// A number, such as of bytes or of entries.
     Number(u64),
-    /// Seconds; infinity is for ever.
+    /// Seconds; infinity means for ever.
     Seconds(f64),
-    /// Yes or no.
+    /// True or false.
     Flag(bool),
     /// Directories.
     Paths(Vec<PathBuf>),
@@ -119,16 +119,16 @@ impl Value<'_> {
 
 const UNNAMED: &str = "a place has no name: name a directory (\".\" is the current one)";
 
-/// A path, or the URL of an object store, with the values of variables of the environment in the places of `$NAME` and `${NAME}`;
-/// `$$` is a dollar.
+/// Parses a path or the URL of an object store: replaces `$NAME` and `${NAME}` by the values of environment variables, and `$$` by a dollar.
 ///
 /// # Errors
-/// An empty path, and a variable that is not set, or empty, which would name another directory than was meant.
+/// A text if the path is empty, a variable is malformed, or a variable is not set or empty: the path would name another directory than was
+/// meant.
 pub fn path(given: &Path) -> Result<PathBuf, String> {
     match given.to_str() {
         Some("") => Err(UNNAMED.to_owned()),
         Some(text) if text.contains('$') => expanded(text).map(PathBuf::from),
-        // Variables have names in UTF-8; what is none, has none.
+        // Names of variables are UTF-8, so a path that is not UTF-8 is taken as it is.
         _ => Ok(given.to_owned()),
     }
 }
@@ -160,10 +160,10 @@ fn expanded(text: &str) -> Result<OsString, String> {
     Ok(path)
 }
 
-/// Seconds as a duration: infinity is the longest one, and what is negative is over at once.
+/// Converts seconds to a duration. Infinity becomes the longest duration, and a negative time becomes 0.
 ///
 /// # Errors
-/// How to write one, for what is no time.
+/// A text that says how to write a time, if `seconds` is NaN.
 pub fn patience(seconds: f64) -> Result<Duration, String> {
     match seconds.is_nan() {
         true => Err("a time is a number of seconds, not nan".to_owned()),
@@ -171,40 +171,40 @@ pub fn patience(seconds: f64) -> Result<Duration, String> {
     }
 }
 
-/// A number of bytes, with or without a unit.
+/// Parses a number of bytes, with or without a unit.
 ///
 /// # Errors
-/// How to write one.
+/// A text that says how to write a number of bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let parsed = text.trim().replace('_', "").parse();
     let parsed = parsed.ok().map(|ByteSize(bytes)| bytes);
-    // More than there can be is read as the most.
+    // The parser reads a number that is too large as the largest number.
     let parsed = parsed.filter(|bytes| *bytes < u64::MAX);
     parsed.ok_or_else(|| "write a number of bytes, such as 512MiB or 4GiB".to_owned())
 }
 
-/// A whole number.
+/// Parses a whole number.
 ///
 /// # Errors
-/// How to write one.
+/// A text that says how to write a number.
 pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "write a number".to_owned())
 }
 
-/// A time in seconds.
+/// Parses a time in seconds.
 ///
 /// # Errors
-/// How to write one.
+/// A text that says how to write a time.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.ok_or_else(|| "write a number of seconds".to_owned())
 }
 
-/// One of some names.
+/// Finds the value of a name.
 ///
 /// # Errors
-/// Which names there are.
+/// A text with all names.
 pub fn one_of<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
     let found = all.iter().find(|(name, _)| *name == text);
     found.map(|(_, chosen)| *chosen).ok_or_else(|| {
@@ -213,10 +213,10 @@ pub fn one_of<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
     })
 }
 
-/// A device.
+/// Parses the name of a device.
 ///
 /// # Errors
-/// How to name one.
+/// A text that says how to name a device.
 pub fn device(text: &str) -> Result<Choice, String> {
     let ordinal = |number: &str| {
         Some(Choice::Cuda {

@@ -1,4 +1,4 @@
-//! What the methods of `Engine` share.
+//! Functions that the methods of `Engine` share.
 
 use pyo3::prelude::*;
 use tierflow_bind::{Failure, Status, Until};
@@ -18,7 +18,10 @@ impl Engine {
         Ok(core.ok_or_else(closed)?)
     }
 
-    /// Before anything is locked: a thread that a fork does not have may hold it.
+    /// Checks that this process built the engine. Called before a lock is taken: in a fork, a thread that the fork does not have may hold it.
+    ///
+    /// # Errors
+    /// `ForkedError` in a fork.
     pub(super) fn at_home(&self) -> Answer {
         match self.process {
             owner if owner.is_current() => Ok(()),
@@ -26,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// Closes the engine, if that is not done yet. If it fails, the engine stays open.
+    /// Closes the engine if it is open. If that fails, the engine stays open.
     pub(super) fn close_within(&self, py: Python<'_>, patience: Timeout) -> Answer {
         if !self.closed()? {
             let core = self.core()?;
@@ -36,7 +39,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the engine though an exception is on its way, and warns of what is lost by that. Ctrl-C shortens it.
+    /// Ends the engine although an exception is on its way, and warns of versions that are lost. Ctrl-C ends the wait.
     pub(super) fn end(&self, py: Python<'_>) -> Answer {
         if self.at_home().is_err() || self.closed()? {
             return Ok(());
@@ -56,13 +59,13 @@ impl Engine {
         Ok(raised?)
     }
 
-    /// The engine ends with its last slot.
+    /// Drops this object's reference to the engine. The engine ends when its last slot drops its own.
     fn let_go(&self) {
         let core = self.core.write().take();
         drop(core);
     }
 
-    /// Does `call` without the interpreter.
+    /// Calls `call` while this thread is detached from the interpreter.
     pub(crate) fn detached<T: Send>(
         &self,
         py: Python<'_>,
@@ -72,7 +75,7 @@ impl Engine {
         Ok(py.detach(|| call(&core.engine)))
     }
 
-    /// Does `call`, which may fail, without the interpreter.
+    /// Calls `call`, which may fail, while this thread is detached from the interpreter.
     pub(crate) fn tried<T: Send, E: Send>(
         &self,
         py: Python<'_>,
@@ -84,7 +87,7 @@ impl Engine {
         Ok(self.detached(py, call)??)
     }
 
-    /// Changes the bytes that a cache may use, and returns how many these are then.
+    /// Changes the number of bytes that a cache may use, and returns the new number.
     pub(super) fn resize(
         &self,
         py: Python<'_>,
@@ -102,7 +105,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let core = self.core.get_mut().take();
         if !self.process.is_current() {
-            // It is the parent's.
+            // The engine is the parent's.
             std::mem::forget(core);
         }
     }

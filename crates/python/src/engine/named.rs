@@ -1,4 +1,4 @@
-//! Regions by their names.
+//! Names and types of regions: of a checkpoint's arrays, and of arrays to restore to.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,14 @@ use crate::patience::Timeout;
 /// The engine's name for the only region of a checkpoint without names.
 const UNNAMED: &str = "checkpoint";
 
-/// More arrays without names are one run of bytes: a region of its own takes up to 4 KiB in a file besides its bytes.
+/// Arrays without names that become a region each, at most. More arrays are stored as one run of bytes: a region takes up to 4 KiB
+/// in a file besides its bytes.
 const MOST_UNNAMED: usize = 64;
 
-/// Names and arrays of a mapping, in its order.
+/// Returns the names and the arrays of a mapping, in its order.
+///
+/// # Errors
+/// `TypeError` if `given` is no mapping, or if a key is no text.
 pub(crate) fn parts<'py>(
     given: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<String>, Bound<'py, PyTuple>)> {
@@ -35,10 +39,10 @@ pub(crate) fn parts<'py>(
     Ok((names, given.values()?.to_tuple()))
 }
 
-/// The names of a call's arrays.
+/// Returns the names that a caller gave the arrays of a call; `None` if it gave none.
 ///
 /// # Errors
-/// `TypeError` for what is no sequence of texts, and for one text.
+/// `TypeError` if `given` is no sequence of texts, or is a single text.
 pub(super) fn names_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<String>>> {
     let Some(given) = given else {
         return Ok(None);
@@ -54,15 +58,17 @@ pub(super) fn names_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<
     })
 }
 
-/// What a call checkpoints: regions with what they are, and with their names if the caller gave them some.
+/// The names and types of the arrays of a checkpoint. Without names, the regions are stored as one run of bytes.
 pub(super) struct Checkpointed {
     names: Vec<String>,
     types: Vec<Option<ArrayType>>,
 }
 
 impl Checkpointed {
+    /// Names the arrays: as `names` says, or by their places if there are at most [`MOST_UNNAMED`].
+    ///
     /// # Errors
-    /// `ArgumentError` if there is not one name for each array.
+    /// `ArgumentError` if the numbers of names and arrays differ.
     pub(super) fn new(given: &Arrays, names: Option<Vec<String>>) -> Answer<Self> {
         let types: Vec<_> = given.types().map(Option::<&ArrayType>::cloned).collect();
         let names = match names {
@@ -79,7 +85,7 @@ impl Checkpointed {
         Ok(Self { names, types })
     }
 
-    /// Says of each region what it is.
+    /// Gives each region its name and its type, if regions have names.
     pub(super) fn regions<'a>(&'a self, regions: Vec<Region<'a>>) -> Vec<Region<'a>> {
         if self.names.is_empty() {
             return regions;
@@ -93,16 +99,16 @@ impl Checkpointed {
     }
 }
 
-/// What an array of several is called that the caller gave no name.
+/// Returns the name of an array without a name, by its place among several.
 fn unnamed(index: usize) -> String {
     format!("region-{index}")
 }
 
-/// That arrays are what the regions of these names were checkpointed as. One dimension of bytes stands for anything, and
-/// lengths are the engine's to compare.
+/// Checks that each array has the type that the region of its name was checkpointed as. A flat array of bytes matches every type.
+/// The engine compares lengths, and finds names that no region has.
 ///
 /// # Errors
-/// `ArgumentError` for another element type or shape.
+/// `ArgumentError` if an element type or a shape differs.
 pub(super) fn agree(
     version: Version,
     layout: &[RegionInfo],
@@ -130,7 +136,7 @@ pub(super) fn agree(
     Ok(())
 }
 
-/// A new array of NumPy's for a region.
+/// Makes a new NumPy array for a region.
 fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>> {
     let numpy = py.import("numpy")?;
     let empty = |shape: &[u64], dtype: Bound<'py, PyAny>| {
@@ -144,7 +150,7 @@ fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>>
     let name = array.dtype().name;
     let dtype = match array.dtype().typestr {
         Some(_) => PyString::new(py, name).into_any(),
-        // NumPy has no such type: that of ml_dtypes where it is, else opaque bytes.
+        // NumPy has no such type: `ml_dtypes` has it; without that, the elements are opaque bytes.
         None => match py.import("ml_dtypes") {
             Ok(types) => types.getattr(name)?,
             Err(_) => PyString::new(py, array.element().numpy()).into_any(),
@@ -153,7 +159,7 @@ fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>>
     empty(array.shape(), dtype)
 }
 
-/// Name, element type, shape and bytes of a region. Without a type, the region is bytes.
+/// Name, element type, shape and number of bytes of a region. A region without a type is plain bytes.
 pub(crate) type Described = (String, Option<&'static str>, Vec<u64>, u64);
 
 /// Describes each region of a layout.
@@ -170,7 +176,7 @@ pub(crate) fn described(layout: &[RegionInfo]) -> Vec<Described> {
 }
 
 impl Engine {
-    /// Brings a version back into new arrays of NumPy's, of the types and shapes that were checkpointed.
+    /// Restores a version into new NumPy arrays of the types and shapes that were checkpointed.
     pub(super) fn restore_new<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! The buffer protocol: views of slots for others.
+//! The buffer protocol: views of slots, for other libraries.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -10,10 +10,11 @@ use pyo3::prelude::*;
 
 use crate::slot::LentSlot;
 
-/// Fills `view` with the slot's bytes. The view keeps them lent until [`release`].
+/// Makes `view` a view of the slot's bytes, which keeps them lent until [`release`].
 ///
 /// # Errors
-/// `BufferError` for what the slot cannot give.
+/// `BufferError` if the flags ask for a view that the slot cannot give: a writable view of a slot to read, or the format of an element
+/// type that the protocol cannot name; or if the slot lies in GPU memory.
 ///
 /// # Safety
 /// `view` is a valid place for the answer.
@@ -50,7 +51,7 @@ pub(crate) unsafe fn fill(
     view.itemsize = layout.dtype().bytes().cast_signed();
     view.readonly = c_int::from(lent.is_read_only());
     view.ndim = c_int::try_from(layout.shape().len()).unwrap_or(c_int::MAX);
-    // They live in the slot, which the view holds, and the protocol forbids to write them.
+    // Shape and strides live in the slot, which the view holds, and the protocol forbids writes to them.
     view.shape = match asks(ffi::PyBUF_ND) {
         true => layout.shape().as_ptr().cast_mut().cast(),
         false => ptr::null_mut(),
@@ -65,11 +66,13 @@ pub(crate) unsafe fn fill(
     Ok(())
 }
 
+/// Drops the view's reference to its slot.
+///
 /// # Safety
-/// `view` was filled by [`fill`], and is released once.
+/// [`fill`] filled `view`, and nobody releases it again.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller's promise.
     let lent: *const LentSlot = unsafe { (*view).internal }.cast_const().cast();
-    // SAFETY: it came from `Arc::into_raw` in `fill`.
+    // SAFETY: `fill` made the pointer by `Arc::into_raw`.
     drop(unsafe { Arc::from_raw(lent) });
 }

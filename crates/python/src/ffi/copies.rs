@@ -11,14 +11,14 @@ pub(crate) fn fill(
 ) -> Result<()> {
     let len = array.len();
     let source = array.lend(0..len)?;
-    // SAFETY: the slot is committed, or given up, behind the stream's work, and is the application's to write until then.
-    // It is the contract of a stream that is named that the array is there, and as it is, until its work is over, as it is
-    // for all work of a framework; where none is, the copy is waited for.
+    // SAFETY: the slot is committed, or given up, behind the stream's work, and only the application writes it until then. By the
+    // contract of a named stream, as for all work of a framework, the array exists and stays as it is until the stream's work is
+    // done. If no stream is named, `ordered` waits for the copy.
     let copied = unsafe { stream.copy_unwaited(&source, 0, slot, offset, len) };
     ordered(stream, wait, copied)
 }
 
-/// Copies parts to their offsets in an array, or in a slot.
+/// Copies parts to their offsets in `into`, an array or a slot.
 pub(crate) fn gather(
     (stream, wait): (&Stream, Wait),
     parts: &[(usize, Memory)],
@@ -29,7 +29,7 @@ pub(crate) fn gather(
         .map(|(at, part)| Ok((*at, part.lend(0..part.len())?)));
     let sources: Vec<(usize, ReadLoan)> = sources.collect::<Result<_>>()?;
     let parts = sources.iter().map(|(at, source)| (*at, source));
-    // SAFETY: as in `fill`; the caller gives each part a place of its own.
+    // SAFETY: as in `fill`; the caller chose places that do not overlap.
     let copied = unsafe { stream.gather_unwaited(parts, into) };
     ordered(stream, wait, copied)
 }
@@ -43,12 +43,12 @@ pub(crate) fn read(
 ) -> Result<()> {
     let len = array.len();
     let target = array.lend_mut(0..len)?;
-    // SAFETY: as in `fill`; the slot is given back behind the stream's work, and the array said that it may be written.
+    // SAFETY: as in `fill`; the slot is given back behind the stream's work, and the array's protocol said that the array is writable.
     let copied = unsafe { stream.copy_unwaited(slot, offset, &target, 0, len) };
     ordered(stream, wait, copied)
 }
 
-/// Whether this thread waits for the copy: it must if no stream of a framework orders what comes after it.
+/// Says if this thread waits for the copy. A copy that no stream of a framework orders before later work must be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,
@@ -62,14 +62,14 @@ fn ordered(stream: &Stream, wait: Wait, copied: Result<()>) -> Result<()> {
     }
 }
 
-/// A number of a program's, in plain memory.
+/// Reads a number of an XLA program in host memory.
 pub(crate) fn number(at: *const u32) -> u32 {
-    // SAFETY: a buffer of 4 bytes of XLA's, which it keeps for the call.
+    // SAFETY: `at` is a buffer of 4 bytes, which XLA keeps for the call.
     unsafe { at.read_unaligned() }
 }
 
-/// Sets a number of a program's, in plain memory.
+/// Writes a number of an XLA program in host memory.
 pub(crate) fn set_number(at: *mut u32, number: u32) {
-    // SAFETY: as in `number`; it is a result, which is the call's to write.
+    // SAFETY: as in `number`; the buffer is a result, which the call writes.
     unsafe { at.write_unaligned(number) };
 }

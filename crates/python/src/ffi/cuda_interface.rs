@@ -1,4 +1,4 @@
-//! `__cuda_array_interface__`, version 3: arrays that only CUDA's libraries know.
+//! `__cuda_array_interface__`, version 3: the protocol of CUDA's libraries for arrays on a GPU.
 
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::intern;
@@ -6,23 +6,25 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tierflow_bind::Span;
 
-/// What an array says of itself.
+/// The description of an array by its library.
 pub(crate) struct Interface {
     pub(crate) span: Span,
     /// The extents, slowest first.
     pub(crate) shape: Vec<u64>,
-    /// The element type, in NumPy's words.
+    /// The element type, as NumPy's `typestr`.
     pub(crate) typestr: String,
     pub(crate) is_read_only: bool,
     pub(crate) is_contiguous: bool,
     pub(crate) has_mask: bool,
-    /// The stream whose work makes the array; `None` where there is nothing to wait for.
+    /// The stream whose work makes the array; `None` if a call has nothing to wait for.
     pub(crate) stream: Option<u64>,
 }
 
 impl Interface {
+    /// Reads the dictionary of an array.
+    ///
     /// # Errors
-    /// `KeyError` or `TypeError` for what is no such interface.
+    /// `TypeError` if `interface` is no dict, or an entry has another type; `KeyError` if an entry is missing.
     pub(crate) fn read<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Self> {
         let py = interface.py();
         let interface = interface.cast::<PyDict>()?;
@@ -51,7 +53,7 @@ impl Interface {
             .map(|stream| stream.extract())
             .transpose()?;
         let bytes = shape.iter().fold(item, |bytes, &n| bytes.saturating_mul(n));
-        // SAFETY: the protocol has it that the data are these bytes, on a GPU, as long as the array is held.
+        // SAFETY: by the protocol, a contiguous array has these bytes on a GPU as long as it is held.
         let span = unsafe { Span::new(address, bytes) };
         Ok(Self {
             span,
@@ -65,7 +67,7 @@ impl Interface {
     }
 }
 
-/// Strides here are in bytes.
+/// Returns true if the elements lie in C order without gaps. `strides` are in bytes; `None` means that they do.
 fn is_c_order(shape: &[usize], strides: Option<&[i64]>, item: usize) -> bool {
     let Some(strides) = strides else { return true };
     let mut expected = item;

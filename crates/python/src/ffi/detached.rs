@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-/// Detaches from the interpreter, if this thread is attached, while something runs that may wait.
+/// Calls `run`, which may wait, and detaches this thread from the interpreter meanwhile if it is attached.
 pub(crate) fn detached(run: &mut (dyn FnMut() + Send)) {
     let mut run = Some(run);
     let mut once = || {
@@ -10,7 +10,7 @@ pub(crate) fn detached(run: &mut (dyn FnMut() + Send)) {
             run();
         }
     };
-    // At the interpreter's end there is nothing to detach from.
+    // Once the interpreter ends, there is nothing to detach from.
     if Python::try_attach(|py| py.detach(&mut once)).is_none() {
         once();
     }

@@ -1,6 +1,6 @@
-//! DLPack 1.x: its structures, and tensors that others hand to us in capsules.
+//! DLPack 1.x: the structures, and tensors that other libraries pass in capsules.
 //!
-//! The layouts are those of `dlpack.h`, 1.3; the fields that an older major version has are those of the legacy capsule.
+//! The layouts are those of `dlpack.h`, 1.3. The legacy capsule has the fields of the older major version.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use tierflow_bind::Span;
 
-/// The version that is spoken here.
+/// The version that this module reads and writes.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
 pub(crate) const CPU: i32 = 1;
 pub(crate) const CUDA: i32 = 2;
@@ -20,7 +20,7 @@ pub(crate) const CUDA_MANAGED: i32 = 13;
 pub(crate) const READ_ONLY: u64 = 1;
 /// The type code of complex numbers.
 pub(crate) const COMPLEX: u8 = 5;
-/// The type code of handles, which mean nothing to others.
+/// The type code of handles: their bytes mean nothing outside their process.
 pub(crate) const HANDLES: u8 = 3;
 
 pub(crate) const LEGACY: &CStr = c"dltensor";
@@ -58,7 +58,7 @@ pub(crate) struct Tensor {
     pub(crate) dimensions: i32,
     pub(crate) dtype: DataType,
     pub(crate) shape: *mut i64,
-    /// In elements; null for C order.
+    /// Strides in elements; null for C order.
     pub(crate) strides: *mut i64,
     pub(crate) byte_offset: u64,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Versioned {
     pub(crate) tensor: Tensor,
 }
 
-/// What a tensor says of itself.
+/// The description of a tensor by its producer.
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) span: Span,
@@ -88,13 +88,15 @@ pub(crate) struct Described {
     pub(crate) device: Device,
     pub(crate) dtype: DataType,
     pub(crate) is_contiguous: bool,
-    /// `None` where the producer cannot say.
+    /// `None` if the structure has no flag for it.
     pub(crate) is_read_only: Option<bool>,
 }
 
 impl Tensor {
+    /// Returns the description of the tensor.
+    ///
     /// # Safety
-    /// `shape`, and `strides` if not null, are of `dimensions` numbers.
+    /// `shape`, and `strides` if it is not null, have `dimensions` numbers.
     pub(super) unsafe fn described(&self, is_read_only: Option<bool>) -> Described {
         // SAFETY: the caller's promise.
         let (span, is_contiguous) = unsafe { self.span() };
@@ -113,7 +115,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the tensor's bytes, and whether they are those of its elements in C order.
+    /// Returns the tensor's bytes, and true if its elements lie there in C order without gaps.
     ///
     /// # Safety
     /// As for [`Self::described`].
@@ -127,19 +129,19 @@ impl Tensor {
         let bits = usize::from(self.dtype.bits) * usize::from(self.dtype.lanes);
         let bytes = elements.saturating_mul(bits).div_ceil(8);
         let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
-        // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
+        // SAFETY: by the format, a contiguous tensor has `bytes` bytes at `address` as long as it is held.
         let span = unsafe { Span::new(address, bytes) };
         (span, is_c_order(shape, strides, elements))
     }
 
-    /// A number for each dimension; none if there are none.
+    /// Returns the numbers at `from`, one for each dimension; none if `from` is null.
     ///
     /// # Safety
-    /// `from` is null, or of `dimensions` numbers.
+    /// `from` is null, or has `dimensions` numbers.
     unsafe fn numbers(&self, from: *const i64) -> &[i64] {
         let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
         match NonNull::new(from.cast_mut()) {
-            // SAFETY: the caller's promise; a tensor without dimensions may have any pointer, and is not read here.
+            // SAFETY: the caller's promise. A tensor without dimensions may have any pointer, which this arm does not read.
             Some(from) if dimensions > 0 => unsafe {
                 std::slice::from_raw_parts(from.as_ptr(), dimensions)
             },
@@ -147,8 +149,8 @@ impl Tensor {
         }
     }
 
-    /// Appends the numbers that tell its bytes from those of another tensor: address, device, element type, extents and strides. Two tensors that differ in
-    /// one of them never append the same.
+    /// Appends the numbers that distinguish the tensor's bytes from those of another tensor: address, device, element type, extents and
+    /// strides. Two tensors that differ in one of these never append the same numbers.
     ///
     /// # Safety
     /// As for [`Self::described`].
@@ -168,7 +170,7 @@ impl Tensor {
     }
 }
 
-/// Whether elements lie one behind the other, the last dimension's nearest. No strides mean that they do.
+/// Returns true if the elements lie in C order without gaps. Tensors without strides do.
 fn is_c_order(shape: &[i64], strides: &[i64], elements: usize) -> bool {
     if strides.is_empty() || elements == 0 {
         return true;
@@ -181,7 +183,7 @@ fn is_c_order(shape: &[i64], strides: &[i64], elements: usize) -> bool {
     })
 }
 
-/// A tensor that was taken out of a capsule, and goes back to its producer when this is dropped.
+/// A tensor that was taken out of a capsule. Dropping this value gives it back to its producer.
 #[derive(Debug)]
 pub(crate) enum Managed {
     Legacy(NonNull<Legacy>),
@@ -189,17 +191,17 @@ pub(crate) enum Managed {
 }
 
 impl Managed {
-    /// Takes the tensor: the capsule is used up.
+    /// Takes the tensor out of the capsule, which nobody can use after that.
     ///
     /// # Errors
-    /// `BufferError` if it is none, was used before, or is of another major version.
+    /// `BufferError` if the capsule holds no tensor, was used before, or is of another major version.
     pub(crate) fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
             let pointer: NonNull<Versioned> = pointer.cast();
             rename(capsule, USED_VERSIONED)?;
             let taken = Self::Versioned(pointer);
-            // SAFETY: a capsule of this name holds such a structure, which is ours since it was renamed. The version
-            // comes first in all of them.
+            // SAFETY: a capsule of this name holds such a structure, and this value owns it since the capsule was renamed. The
+            // version is the first field in every major version.
             let version = unsafe { (*pointer.as_ptr()).version };
             if version.major != VERSION.major {
                 let (major, minor) = (version.major, version.minor);
@@ -223,9 +225,9 @@ impl Managed {
     pub(crate) fn described(&self) -> Described {
         match self {
             Self::Legacy(tensor) => {
-                // SAFETY: the structure is ours until it is dropped, and its producer filled it.
+                // SAFETY: this value owns the structure until it is dropped, and the producer filled it.
                 let managed = unsafe { tensor.as_ref() };
-                // SAFETY: its producer filled it as the format says.
+                // SAFETY: the producer filled it as the format demands.
                 unsafe { managed.tensor.described(None) }
             }
             Self::Versioned(tensor) => {
@@ -244,12 +246,12 @@ impl Drop for Managed {
         /// Calls the producer's own function for its own structure.
         fn delete<T>(tensor: NonNull<T>, deleter: Option<unsafe extern "C" fn(*mut T)>) {
             if let Some(deleter) = deleter {
-                // SAFETY: the structure is ours, and deleted once; it is safe to call for every version.
+                // SAFETY: this value owns the structure and deletes it once. The deleter may be called for every major version.
                 unsafe { deleter(tensor.as_ptr()) };
             }
         }
         match self {
-            // SAFETY: the structure is ours.
+            // SAFETY: this value owns the structure.
             Self::Legacy(tensor) => delete(*tensor, unsafe { tensor.as_ref() }.deleter),
             // SAFETY: as above.
             Self::Versioned(tensor) => delete(*tensor, unsafe { tensor.as_ref() }.deleter),
@@ -258,7 +260,7 @@ impl Drop for Managed {
 }
 
 fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
-    // SAFETY: a live capsule, and a name that lives for ever.
+    // SAFETY: the capsule is alive, and the name is static.
     let renamed = unsafe { pyo3::ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) };
     if renamed == 0 {
         return Ok(());

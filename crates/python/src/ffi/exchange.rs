@@ -1,7 +1,7 @@
-//! DLPack's C exchange API: tensors and streams of a framework without a trip through its Python.
+//! DLPack's C exchange API: finds tensors and streams of a framework without calls of its Python functions.
 //!
-//! A type that has it names a table of functions in `__dlpack_c_exchange_api__`. One look-up per type; a call then takes
-//! some tens of nanoseconds.
+//! A type that has the API names a table of functions in `__dlpack_c_exchange_api__`. The table is looked up once for each type; a call
+//! then takes some tens of nanoseconds.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ struct Table {
     allocate: *const c_void,
     to_managed: Option<ToManaged>,
     from_managed: *const c_void,
-    /// Not every framework has it.
+    /// Describes a tensor in place. Some frameworks have no such function.
     describe: Option<Describe>,
     stream: Option<WorkStream>,
 }
@@ -45,16 +45,17 @@ pub(crate) struct Api {
     table: NonNull<Table>,
 }
 
-// SAFETY: the format has it that a table is never changed and lives as long as the process.
+// SAFETY: by the format, a table is never changed and lives as long as the process.
 unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
 
-/// Types that were seen to have one: a few, as frameworks have one type each. They are kept, so none is another's.
+/// Types that have a table: a few, as frameworks have one type each. The list holds the types, so that no other type gets the address of
+/// one of them.
 static KNOWN: RwLock<Vec<(Py<PyType>, Api)>> = RwLock::new(Vec::new());
 
 impl Api {
-    /// The table of an object's type, if it has one that is understood here and can describe a tensor in place.
+    /// Returns the table of an object's type; `None` if the type has none of this major version, or the table has no function for streams.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         let kind = object.get_type();
         let is_it = |(known, _): &&(Py<PyType>, Self)| known.as_ptr() == kind.as_ptr();
@@ -82,14 +83,14 @@ impl Api {
     }
 
     fn table(&self) -> &Table {
-        // SAFETY: a table of the major version that has these fields, and which lives for ever.
+        // SAFETY: `of` checked that the table is of the major version that has these fields, and a table lives as long as the process.
         unsafe { self.table.as_ref() }
     }
 
-    /// What the tensor is, and what holds it, beside the object itself. Nothing is waited for.
+    /// Returns the tensor's description, and the value that keeps its bytes in place beside the object itself. Waits for nothing.
     ///
     /// # Errors
-    /// The framework's, as for a tensor without memory.
+    /// The framework's exceptions, such as that of a tensor without memory.
     pub(crate) fn describe(self, object: &Bound<'_, PyAny>) -> PyResult<(Described, Hold)> {
         let Some(tensor) = self.tensor(object)? else {
             return self.managed(object);
@@ -107,7 +108,7 @@ impl Api {
         (is_contiguous && span.address() != 0).then_some((span, tensor.device))
     }
 
-    /// Appends the numbers that tell a tensor's bytes from those of another one. Returns false if the framework does not give them.
+    /// Appends the numbers that distinguish a tensor's bytes from those of another tensor. Returns false if the framework does not give them.
     pub(crate) fn append_descriptor(
         self,
         object: &Bound<'_, PyAny>,
@@ -121,18 +122,20 @@ impl Api {
         true
     }
 
-    /// The framework's description of a tensor, which is good as long as the tensor is held. `None` if the framework has none in place.
+    /// Returns the framework's description of a tensor, which is valid as long as the tensor is held. Returns `None` if the framework has no
+    /// function for that.
     fn tensor(self, object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
         let Some(describe) = self.table().describe else {
             return Ok(None);
         };
         let mut tensor = MaybeUninit::<Tensor>::uninit();
-        // SAFETY: a live object of the type that the table is of, attached to the interpreter, and a place for the answer.
+        // SAFETY: the object is alive and has the type of the table, the thread is attached to the interpreter, and `tensor` is a place for
+        // the answer.
         let failed = unsafe { describe(object.as_ptr().cast(), tensor.as_mut_ptr()) };
         if failed != 0 {
             return Err(PyErr::fetch(object.py()));
         }
-        // SAFETY: it was filled.
+        // SAFETY: `describe` reported success, so it filled the tensor.
         Ok(Some(unsafe { tensor.assume_init() }))
     }
 
@@ -151,13 +154,13 @@ impl Api {
         }
     }
 
-    /// The handle of the stream that the framework gives work to now.
+    /// Returns the handle of the stream that the framework gives work to now.
     ///
     /// # Errors
-    /// The framework's.
+    /// The framework's exceptions.
     pub(crate) fn stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: attached to the interpreter, and a place for the answer.
+        // SAFETY: the thread is attached to the interpreter, and `handle` is a place for the answer.
         let failed = self.table().stream.is_none_or(|stream| unsafe {
             stream(device.kind, device.number, &raw mut handle) != 0
         });

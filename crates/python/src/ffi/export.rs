@@ -1,4 +1,4 @@
-//! Slots as DLPack tensors for others, which keep them lent.
+//! DLPack tensors over slots, for other libraries. A tensor keeps its slot lent.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use super::dlpack::{LEGACY, Legacy, READ_ONLY, Tensor, VERSION, VERSIONED, Versioned};
 use crate::slot::LentSlot;
 
-/// A capsule with the slot's bytes; legacy, or of the version that is spoken here.
+/// Makes a capsule with the slot's bytes: of [`VERSION`], or a legacy one.
 ///
 /// # Errors
 /// `MemoryError`.
@@ -45,15 +45,15 @@ pub(crate) fn capsule<'py>(
             (Box::into_raw(managed).cast(), LEGACY)
         }
     };
-    // SAFETY: a pointer that is not null, a name that lives for ever, and a destructor that knows both kinds.
+    // SAFETY: the pointer is not null, the name is static, and the destructor knows both kinds.
     let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(abandoned)) };
     if capsule.is_null() {
         let error = PyErr::fetch(py);
-        // SAFETY: made above, and not given out.
+        // SAFETY: the pointer was made above and nobody else has it.
         unsafe { delete(pointer, name) };
         return Err(error);
     }
-    // SAFETY: a new reference to an object.
+    // SAFETY: `PyCapsule_New` returned a new reference.
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
@@ -64,29 +64,31 @@ fn tensor(lent: &LentSlot) -> Tensor {
         device: lent.dlpack_device(),
         dimensions: i32::try_from(layout.shape().len()).unwrap_or(i32::MAX),
         dtype: layout.dtype().dlpack(),
-        // They live in the slot, which the tensor holds, and the format forbids to write them.
+        // Shape and strides live in the slot, which the tensor holds, and the format forbids writes to them.
         shape: layout.shape().as_ptr().cast_mut(),
         strides: layout.strides().as_ptr().cast_mut(),
         byte_offset: 0,
     }
 }
 
-/// The capsule's destructor: deletes its tensor, too, unless a consumer took it.
+/// Deletes the tensor of a capsule that is being destroyed, unless a consumer took it.
 unsafe extern "C" fn abandoned(capsule: *mut ffi::PyObject) {
     for name in [VERSIONED, LEGACY] {
-        // SAFETY: the capsule that is being destroyed.
+        // SAFETY: the interpreter passes the capsule that it destroys.
         let is_valid = unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) };
         if is_valid != 0 {
-            // SAFETY: as above; it has that name.
+            // SAFETY: as above, and the capsule has this name.
             let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-            // SAFETY: no consumer took it, for it would have another name.
+            // SAFETY: no consumer took the tensor: a consumer would have changed the name.
             unsafe { delete(pointer, name) };
         }
     }
 }
 
+/// Deletes a tensor of the kind that `name` names.
+///
 /// # Safety
-/// `pointer` is of [`capsule`], of the kind that `name` names, and deleted once.
+/// [`capsule`] made the tensor, of that kind, and nobody deletes it again.
 unsafe fn delete(pointer: *mut c_void, name: &CStr) {
     if name == VERSIONED {
         // SAFETY: the caller's promise.
@@ -97,9 +99,9 @@ unsafe fn delete(pointer: *mut c_void, name: &CStr) {
     }
 }
 
-/// On whatever thread the consumer is done, with or without the interpreter.
+/// Deletes a tensor of [`VERSION`]. A consumer calls this function on any thread, attached to the interpreter or not.
 unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
-    // SAFETY: from `Box::into_raw` in `capsule`; the consumer calls this once.
+    // SAFETY: `capsule` made the pointer by `Box::into_raw`, and the consumer calls this function once.
     let managed = unsafe { Box::from_raw(managed) };
     give_back(managed.context);
 }
@@ -111,8 +113,8 @@ unsafe extern "C" fn delete_legacy(managed: *mut Legacy) {
 }
 
 fn give_back(context: *mut c_void) {
-    // SAFETY: from `Arc::into_raw` in `capsule`, once.
+    // SAFETY: `capsule` made the pointer by `Arc::into_raw`, and each tensor is given back once.
     let lent: Arc<LentSlot> = unsafe { Arc::from_raw(context.cast_const().cast()) };
-    // The caller is C: nothing may unwind into it.
+    // The caller is C: a panic must not unwind into it.
     let _reported = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lent)));
 }

@@ -1,4 +1,4 @@
-//! Arguments of a call, and what the engine is handed for them.
+//! The memory of a call's arguments, as the engine takes it.
 
 use tierflow_bind::CallMemory;
 
@@ -6,17 +6,17 @@ use super::dlpack::Managed;
 use super::view::View;
 use crate::dtype::ArrayType;
 
-/// What keeps an array's bytes where they are, beside the array itself, which is the caller's argument.
+/// A value that keeps an array's bytes in place, beside the caller's reference to the array.
 pub(crate) enum Hold {
     Nothing,
     View(#[expect(dead_code, reason = "kept for its drop")] View),
     Managed(#[expect(dead_code, reason = "kept for its drop")] Managed),
 }
 
-/// The bytes of one argument, for the time of a call that is attached to the interpreter at both its ends.
+/// The bytes of one argument, for the time of a call whose thread is attached to the interpreter when it begins and when it ends.
 pub(crate) struct Given {
     pub(crate) memory: CallMemory,
-    /// What its bytes are, if that is known.
+    /// The element type and the shape, if they are known.
     pub(crate) array: Option<ArrayType>,
     #[expect(dead_code, reason = "kept for its drop")]
     hold: Hold,

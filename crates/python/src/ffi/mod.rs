@@ -1,4 +1,4 @@
-//! What crosses the border to other languages: the only unsafe code, with its proofs.
+//! Foreign structures and pointers: the only unsafe code of this crate, with its proofs.
 #![allow(
     unsafe_code,
     reason = "foreign structures and pointers are what it is about"

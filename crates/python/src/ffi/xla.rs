@@ -1,9 +1,10 @@
-//! The foreign function interface of XLA, as far as handlers here need it: its header `xla/ffi/api/c_api.h`, of which the structures
-//! begin with their size, and grow at the end only.
+//! The foreign function interface of XLA, as far as the handlers of this crate need it. The structures are those of the header
+//! `xla/ffi/api/c_api.h`: each begins with its size and grows only at its end.
 //!
 //! # The contract
-//! Values of these types come from XLA alone, with the frame that it calls a handler with, and are not kept beyond the call. They point
-//! to what the header says, for the call: buffers, in the stage of execution alone. This is the proof of each block here.
+//! Only XLA makes values of these types. A handler gets them with its frame and keeps none of them beyond the call. For the time of the
+//! call, their pointers are valid as the header says; those of buffers are valid only in the stage of execution. Each unsafe block here
+//! relies on this contract.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,19 +16,19 @@ use tierflow_bind::Span;
 
 use crate::tape::{Inner, with_tape};
 
-/// A handler's result; `Err` is the message that it fails with.
+/// A handler's result; `Err` has the message of its error.
 pub(crate) type Answer = Result<(), String>;
 
-/// Of the calls: the bytes that they read, those that they write, and the number of the tape.
+/// A call of a handler: the bytes that it reads, the bytes that it writes, and the number of the tape.
 pub(crate) struct Call {
     pub(crate) arguments: Vec<Span>,
     pub(crate) results: Vec<Span>,
     pub(crate) tape: u64,
-    /// The stream in the order of which they are executed, on a GPU.
+    /// The stream that the call is a part of; `None` on the processor.
     pub(crate) stream: Option<u64>,
 }
 
-/// Says that the handler speaks this version. Later ones are obliged to understand it.
+/// The version of the interface that the handlers use. Later versions of XLA have to support it.
 const VERSION: (i32, i32) = (0, 1);
 
 const METADATA: i32 = 1;
@@ -73,7 +74,7 @@ struct Buffer {
     dims: *const i64,
 }
 
-/// Arguments, or results.
+/// The arguments of a call, or its results.
 #[repr(C)]
 struct Buffers {
     size: usize,
@@ -140,10 +141,10 @@ pub(crate) struct Frame {
     attributes: Attributes,
 }
 
-/// Handlers of XLA are functions of this type.
+/// The type of XLA's handlers.
 pub(crate) type Handler = extern "C" fn(Option<&mut Frame>) -> *mut c_void;
 
-/// What a handler does: hands the call to `answer`, and its error to XLA. `on_gpu` is the platform that it is registered for.
+/// Passes the call to `answer`, and returns an error of `answer` to XLA. `on_gpu` says the platform that the handler is registered for.
 fn handle(frame: Option<&mut Frame>, on_gpu: bool, answer: fn(Call) -> Answer) -> *mut c_void {
     let Some(frame) = frame else {
         return ptr::null_mut();
@@ -151,7 +152,7 @@ fn handle(frame: Option<&mut Frame>, on_gpu: bool, answer: fn(Call) -> Answer) -
     if frame.tells_metadata() || frame.stage != EXECUTE {
         return ptr::null_mut();
     }
-    // The caller is C: nothing may unwind into it.
+    // The caller is C: a panic must not unwind into it.
     let answered = catch_unwind(AssertUnwindSafe(|| frame.call(on_gpu).and_then(answer)));
     match answered {
         Ok(Ok(())) => ptr::null_mut(),
@@ -166,7 +167,7 @@ macro_rules! handlers {
             handle(frame, ON_GPU, |call| with_tape(&call, Inner::$name))
         })*
 
-        /// The handlers by name: for the processor, and for a GPU.
+        /// The handlers: name, handler for the processor, handler for a GPU.
         pub(crate) const HANDLERS: &[(&str, Handler, Handler)] =
             &[$((stringify!($name), $name::<false>, $name::<true>)),*];
     };
@@ -175,9 +176,9 @@ macro_rules! handlers {
 handlers!(begin, save, rewind, load);
 
 impl Frame {
-    /// Whether XLA only asks which version the handler speaks.
+    /// Returns true if XLA only asks for the handler's version, and answers that.
     fn tells_metadata(&mut self) -> bool {
-        // SAFETY: null, or an extension.
+        // SAFETY: the pointer is null, or points to an extension.
         let extension = unsafe { self.extension.as_ref() };
         if extension.is_none_or(|extension| extension.kind != METADATA) {
             return false;
@@ -185,7 +186,7 @@ impl Frame {
         let asks: *mut MetadataExtension = self.extension.cast();
         // SAFETY: extensions of this kind are of this type.
         let metadata = unsafe { asks.as_ref() }.map_or(ptr::null_mut(), |asks| asks.metadata);
-        // SAFETY: null, or XLA's place for the answer.
+        // SAFETY: the pointer is null, or points to XLA's place for the answer.
         if let Some(metadata) = unsafe { metadata.as_mut() } {
             (metadata.version.major, metadata.version.minor) = VERSION;
         }
@@ -209,7 +210,8 @@ impl Frame {
             stream: ptr::null_mut(),
         };
         let ask = self.api().ok_or("XLA has no functions")?.stream;
-        // SAFETY: XLA's own function and context, and a place for the answer. An error is leaked: the program ends with it.
+        // SAFETY: the function and the context are XLA's own, and `arguments` has a place for the answer. An error is leaked, as the
+        // program ends with it.
         let failed = unsafe { ask(&raw mut arguments) };
         match failed.is_null() {
             true => Ok(arguments.stream.expose_provenance() as u64),
@@ -228,30 +230,30 @@ impl Frame {
         let Some(api) = self.api() else {
             return ptr::null_mut();
         };
-        // SAFETY: XLA's own function, which copies the text.
+        // SAFETY: the function is XLA's own and copies the text.
         unsafe { (api.create_error)(&raw mut arguments) }
     }
 
     fn api(&self) -> Option<&XlaApi> {
-        // SAFETY: XLA's own table, which lives for ever; later versions of it have more at its end.
+        // SAFETY: the table is XLA's own and lives as long as the process. Later versions only have more functions at its end.
         unsafe { self.api.as_ref() }
     }
 }
 
 impl Buffers {
     fn spans(&self) -> Result<Vec<Span>, String> {
-        // Buffers are the only kind that there is.
+        // XLA has no other kind of argument.
         let buffers = all(self.buffers, self.count);
         let mut spans = Vec::with_capacity(buffers.len());
         for buffer in buffers {
-            // SAFETY: XLA's own.
+            // SAFETY: the pointer is XLA's own: the contract above.
             let buffer = unsafe { buffer.as_ref() }.ok_or("XLA passes an array that is none")?;
             let dims = all(buffer.dims, buffer.rank);
             let lengths = dims
                 .iter()
                 .map(|&length| usize::try_from(length).unwrap_or(0));
             let bytes = width(buffer.dtype)? * lengths.product::<usize>();
-            // SAFETY: XLA lays arrays out without gaps, and keeps them for the call, and until the stream is done.
+            // SAFETY: XLA lays arrays out without gaps, and keeps them until the call is over and the stream has done its work.
             spans.push(unsafe { Span::new(buffer.data.expose_provenance() as u64, bytes) });
         }
         Ok(spans)
@@ -259,25 +261,25 @@ impl Buffers {
 }
 
 impl Attributes {
-    /// The one that there is, a number of 64 bits.
+    /// Returns the only attribute, a number of 64 bits.
     fn number(&self) -> Result<u64, String> {
         let kinds = all(self.kinds, self.count);
         let values = all(self.values, self.count);
         let ([SCALAR], [value]) = (kinds, values) else {
             return Err("a call of Tierflow's has one attribute, the tape".to_owned());
         };
-        // SAFETY: a scalar, as its kind says.
+        // SAFETY: the kind says that the value is a scalar.
         let scalar = unsafe { value.cast::<Scalar>().as_ref() };
         let scalar = scalar.ok_or("the tape is a number that is none")?;
         match width(scalar.dtype)? {
-            // SAFETY: a number of so many bytes, wherever it lies.
+            // SAFETY: the scalar has 8 bytes, and an unaligned read needs no more.
             8 => Ok(unsafe { scalar.value.cast::<u64>().read_unaligned() }),
             _ => Err("the tape is a number of 64 bits".to_owned()),
         }
     }
 }
 
-/// So many of XLA's.
+/// Returns the `count` values at `first`, which are XLA's.
 fn all<'call, T>(first: *const T, count: i64) -> &'call [T] {
     match usize::try_from(count) {
         // SAFETY: the contract above.
@@ -286,7 +288,7 @@ fn all<'call, T>(first: *const T, count: i64) -> &'call [T] {
     }
 }
 
-/// Bytes of an element.
+/// Returns the bytes of an element of this type.
 fn width(dtype: i32) -> Result<usize, String> {
     Ok(match dtype {
         1 | 2 | 6 | 19 | 20 | 23 | 24 | 25 | 28 | 29 | 33 => 1,
@@ -302,22 +304,22 @@ fn width(dtype: i32) -> Result<usize, String> {
     })
 }
 
-/// A handler, for `jax.ffi.register_ffi_target`.
+/// Makes a capsule of a handler, for `jax.ffi.register_ffi_target`.
 ///
 /// # Errors
 /// `MemoryError`.
 pub(crate) fn capsule(py: Python<'_>, handler: Handler) -> PyResult<Bound<'_, PyAny>> {
     const NAME: &CStr = c"xla._CUSTOM_CALL_TARGET";
-    // SAFETY: a pointer that is not null, a name that lives for ever, and nothing to destroy.
+    // SAFETY: the pointer is not null, the name is static, and there is no destructor.
     let capsule = unsafe { ffi::PyCapsule_New(handler as *mut c_void, NAME.as_ptr(), None) };
     if capsule.is_null() {
         return Err(PyErr::fetch(py));
     }
-    // SAFETY: a new reference to an object.
+    // SAFETY: `PyCapsule_New` returned a new reference.
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
-/// The address of the number of a run, of 4 bytes: in host memory, unless the call has a stream.
+/// Returns the address of the number of a run, which has 4 bytes: an address in host memory unless the call has a stream.
 pub(crate) fn host_number(span: Span) -> Result<*mut u32, String> {
     match span.bytes() {
         4 => Ok(ptr::with_exposed_provenance_mut(span.address() as usize)),

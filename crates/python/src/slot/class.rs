@@ -1,4 +1,4 @@
-//! Both classes of slots.
+//! The classes `ProduceSlot` and `ConsumeSlot`.
 #![allow(
     unsafe_op_in_unsafe_fn,
     reason = "what pyo3 makes of the buffer protocol's methods calls them so"
@@ -20,7 +20,7 @@ use crate::array::Use;
 use crate::errors::Answer;
 use crate::ffi;
 
-/// A class, with the methods that both have, and its own.
+/// Defines a class of slots: the methods that both classes have, then its own methods.
 macro_rules! slot_class {
     ($(#[$doc:meta])* $class:ident { $version:literal $($own:tt)* }) => {
         $(#[$doc])*
@@ -68,7 +68,7 @@ macro_rules! slot_class {
                 dl_device: Option<(i32, i32)>,
                 copy: Option<bool>,
             ) -> Answer<Bound<'py, PyAny>> {
-                // No copy of this slot's is under way on the bytes.
+                // No stream has to wait: no copy of the engine is under way on the slot's bytes.
                 let _ = stream;
                 self.0.dlpack(py, max_version, dl_device, copy)
             }
@@ -89,13 +89,13 @@ macro_rules! slot_class {
                 flags: c_int,
             ) -> Answer {
                 let lent = slf.get().0.shared()?;
-                // SAFETY: the interpreter's own place for the answer.
+                // SAFETY: `view` is the interpreter's own place for the answer.
                 Ok(unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }?)
             }
 
             #[allow(unsafe_code, reason = "the protocol's signature")]
             unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
-                // SAFETY: a view that was filled above.
+                // SAFETY: the interpreter passes a view that `__getbuffer__` filled, once.
                 unsafe { ffi::buffer::release(view) };
             }
 
@@ -113,36 +113,36 @@ macro_rules! slot_class {
 }
 
 slot_class! {
-    /// Room in the cache that is to become a checkpoint, as an array of every framework: write it, then `commit`.
+    /// Room in the cache for a checkpoint, as an array of every framework: write the array, then call `commit`.
     ///
-    /// NumPy and whatever else has the buffer protocol, DLPack or `__cuda_array_interface__` takes it without a copy. Arrays
-    /// made of it keep the room. It is a checkpoint once it is committed, by `commit` or at the end of a `with` block that
-    /// raised nothing; if the last array is dropped before that, the room is freed.
+    /// NumPy, and every library that uses the buffer protocol, DLPack or `__cuda_array_interface__`, takes the slot without a copy.
+    /// Arrays made of the slot keep the room. The bytes become a checkpoint by `commit`, or at the end of a `with` block that raised no
+    /// exception. If the slot and the last array are dropped before, the room is freed.
     ProduceSlot {
         "The version that the bytes are to be."
 
-        /// Makes the bytes the checkpoint, without a copy. Arrays over them must be gone: `BufferError` if some are left.
+        /// Makes the bytes the checkpoint, without a copy. Raises `BufferError` if arrays over the bytes are left: delete them before.
         ///
-        /// On a GPU, at once, and the version is there when the work given to `stream` so far is done; without one, all work
-        /// given to the device.
+        /// On a GPU, `commit` returns at once. The version is there when the work given to `stream` so far is done; without a `stream`,
+        /// all work given to the device.
         #[pyo3(signature = (stream = None))]
         fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> Answer {
             let lent = self.0.alone("a checkpoint")?;
             self.0.end(py, lent, stream)
         }
 
-        /// Frees the room: there is no such version, and its number stays free. Arrays over it must be gone.
+        /// Frees the room: the version is not made, and its number stays free. Raises `BufferError` if arrays over the room are left.
         fn give_up(&self, py: Python<'_>) -> Answer {
             let lent = self.0.alone("given up")?;
             py.detach(|| drop(lent));
             Ok(())
         }
 
-        /// Copies an array to the slot's bytes, from `offset` on.
+        /// Copies `array` to the slot's bytes, from `offset` on.
         ///
         /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, without waiting:
-        /// `commit` it behind the same stream, and leave the array as it is until then. CUDA's own copies refuse host memory
-        /// that was pinned in parts, as that of an engine is; this one does not.
+        /// call `commit` with the same stream, and do not change the array until the stream has done the copy. CUDA's own copies refuse
+        /// host memory that was pinned in parts, such as an engine's; `write` copies to it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn write(
             &self,
@@ -167,7 +167,7 @@ slot_class! {
             }
             match kind.is_none() {
                 true => self.commit(py, None)?,
-                // Other users of the bytes, such as the traceback, keep them; they can no longer be committed.
+                // Other users of the bytes, such as the traceback, keep the bytes, which can no longer be committed.
                 false => {
                     let lent = self.0.taken()?;
                     py.detach(|| drop(lent));
@@ -181,12 +181,12 @@ slot_class! {
 slot_class! {
     /// A version in the cache, as a read-only array of every framework.
     ///
-    /// Arrays made of it, and views, keep it where it is; the last of them to go gives it back, and counts the version as
-    /// consumed.
+    /// Arrays and views made of the slot keep the bytes in place. The last of them that is dropped gives the bytes back and counts the
+    /// version as consumed.
     ConsumeSlot {
         "The version that it holds."
 
-        /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.
+        /// True if the slot's bytes are those in the cache. If the cache had no room, the bytes are a copy.
         #[getter]
         fn is_cached(&self) -> bool {
             self.0.is_cached
@@ -194,8 +194,8 @@ slot_class! {
 
         /// Gives the bytes back and counts the version as consumed, or leaves that to the last array over them.
         ///
-        /// On a GPU, at once, and the next write of the bytes waits for the work given to `stream` so far; without one, for all
-        /// work given to the device.
+        /// On a GPU, `finish` returns at once. The next write of the bytes waits for the work given to `stream` so far; without a
+        /// `stream`, for all work given to the device.
         #[pyo3(signature = (stream = None))]
         fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> Answer {
             let lent = self.0.taken()?;
@@ -205,13 +205,13 @@ slot_class! {
             }
             match Arc::into_inner(lent) {
                 Some(lent) => self.0.end(py, lent, stream),
-                // With others, the last one waits for all work.
+                // There are other users of the bytes: the last one gives them back behind all work of the device.
                 None => Ok(()),
             }
         }
 
-        /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, the
-        /// next write of the bytes waits for all work given to the device, as some may read them.
+        /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, the next write
+        /// of the bytes waits for all work given to the device, as some of it may read them.
         fn give_back(&self, py: Python<'_>) -> Answer {
             let lent = self.0.taken()?;
             lent.leave_unconsumed();
@@ -219,11 +219,11 @@ slot_class! {
             Ok(())
         }
 
-        /// Copies the slot's bytes, from `offset` on, to an array.
+        /// Copies the slot's bytes, from `offset` on, to `array`.
         ///
         /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, without waiting:
-        /// `finish` the slot behind the same stream. CUDA's own copies refuse host memory that was pinned in parts, as that
-        /// of an engine is; this one does not.
+        /// call `finish` with the same stream. CUDA's own copies refuse host memory that was pinned in parts, such as an engine's; `read`
+        /// copies from it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn read(
             &self,
@@ -245,7 +245,7 @@ slot_class! {
 }
 
 impl ProduceSlot {
-    /// Returns the slot for one more user of the bytes.
+    /// Returns the lent slot to one more user of the bytes, who keeps it lent.
     ///
     /// # Errors
     /// `ClosedError` if the slot was given back.

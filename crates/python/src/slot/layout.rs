@@ -1,4 +1,4 @@
-//! Shape and element type.
+//! The shape and the element type of a slot.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use tierflow_engine::Version;
 use crate::dtype::DType;
 use crate::errors::Answer;
 
-// The numbers of a layout are handed out as `Py_ssize_t`, too.
+// The buffer protocol takes the numbers of a layout as `Py_ssize_t`.
 const _: () = assert!(size_of::<isize>() == size_of::<i64>());
 
 /// Shape and element type of a slot, in C order.
@@ -22,17 +22,19 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Makes the layout of an array of this element type and shape.
+    ///
     /// # Errors
-    /// `ArgumentError` if there are more bytes than addresses.
+    /// `ArgumentError` if the array has more bytes than there are addresses.
     pub(crate) fn new(dtype: DType, shape: &[usize]) -> Answer<Self> {
         let text = "the shape has more bytes than there are addresses";
         Ok(Self::counted(dtype, shape).ok_or_else(|| Failure::argument(text))?)
     }
 
-    /// Of a shape that is an int or several.
+    /// Makes the layout of an array whose shape a caller gave: an int, or a sequence of ints.
     ///
     /// # Errors
-    /// `TypeError` or `OverflowError` for what is none; as for [`Layout::new`].
+    /// `TypeError` if `shape` is neither; `OverflowError` if a sequence has a negative or too large number; else as [`Layout::new`].
     pub(crate) fn of(shape: &Bound<'_, PyAny>, dtype: DType) -> Answer<Self> {
         let lengths = match shape.extract::<usize>() {
             Ok(length) => vec![length],
@@ -41,10 +43,11 @@ impl Layout {
         Self::new(dtype, &lengths)
     }
 
-    /// Of what a version holds; flat, and of bytes, unless the caller says otherwise.
+    /// Makes the layout of a version's bytes: flat unless the caller gave a shape, and of bytes unless the caller gave an element type.
     ///
     /// # Errors
-    /// `ArgumentError` if what the caller says does not have as many bytes; as for [`Layout::of`].
+    /// `ArgumentError` if the layout does not have as many bytes as the version; `TypeError` if `dtype` is no element type of a slot; else as
+    /// [`Layout::of`].
     pub(crate) fn held(
         py: Python<'_>,
         (version, bytes): (Version, u64),
@@ -98,7 +101,7 @@ impl Layout {
         &self.shape
     }
 
-    /// In elements.
+    /// Returns the strides in elements.
     pub(crate) fn strides(&self) -> &[i64] {
         &self.strides
     }

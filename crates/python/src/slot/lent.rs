@@ -15,13 +15,13 @@ use crate::errors::Answer;
 use crate::ffi::dlpack::{self, CPU, CUDA};
 use crate::order;
 
-/// A lent slot. Every user of its bytes shares it; the last one gives it back.
+/// A lent slot. The slot's Python object and all arrays over its bytes share it; the last of them gives it back.
 pub(crate) struct LentSlot {
     pub(crate) slot: Slot,
     layout: Layout,
     address: u64,
     device: dlpack::Device,
-    /// To be given back as not consumed.
+    /// True if the last user leaves the version unconsumed.
     is_unconsumed: AtomicBool,
     pub(super) version: Version,
     /// The process that has the engine.
@@ -73,7 +73,7 @@ impl LentSlot {
     /// Ends the slot after the work given to `stream`; without one, after all work given to the device.
     ///
     /// # Errors
-    /// Those of the stream and the device: the slot is as it was, unless the device is lost.
+    /// As [`order::behind`], and `DeviceError` if the driver fails: the slot is as it was, unless the device is lost.
     pub(super) fn end(
         &mut self,
         py: Python<'_>,
@@ -94,6 +94,8 @@ impl LentSlot {
         self.is_unconsumed.store(true, Ordering::Relaxed);
     }
 
+    /// Returns the address of the bytes for the processor.
+    ///
     /// # Errors
     /// `BufferError` if the processor does not reach the bytes.
     pub(crate) fn host_pointer(&self) -> PyResult<*mut c_void> {
@@ -111,7 +113,7 @@ impl Drop for LentSlot {
     fn drop(&mut self) {
         let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
         if is_consumed && self.process.is_current() {
-            // With an error the device is lost, and the slot is given back.
+            // After an error, such as of a lost device, dropping the slot gives it back.
             let _consumed_or_lost = self.slot.end(SlotEnd::Keep, OrderAfter::AllWork);
         }
     }

@@ -1,4 +1,4 @@
-//! The object's own part in a slot, and what both kinds of slots do alike.
+//! The reference of a slot's Python object to the lent slot, and functions that both classes of slots share.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::ffi::detached;
 use crate::ffi::dlpack;
 use crate::order;
 
-/// The object's own part in a slot, until it is ended.
+/// The reference of a slot's Python object to the lent slot, until the object ends it. Other fields stay after that.
 pub(super) struct SlotOwner {
     lent: Mutex<Option<Arc<LentSlot>>>,
     /// The process that has the engine.
@@ -28,7 +28,7 @@ pub(super) struct SlotOwner {
     shape: Vec<i64>,
     pub(super) dtype: &'static str,
     pub(super) bytes: usize,
-    /// The bytes of a version to read are those in the cache.
+    /// True if the slot's bytes are those in the cache; false for a copy, and for a slot to write.
     pub(super) is_cached: bool,
 }
 
@@ -46,10 +46,10 @@ impl SlotOwner {
         }
     }
 
-    /// The object's part itself.
+    /// Locks the object's reference.
     ///
     /// # Errors
-    /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
+    /// `ForkedError` in a fork, before a lock is taken: a thread that the fork does not have may hold it.
     fn part(&self) -> Answer<MutexGuard<'_, Option<Arc<LentSlot>>>> {
         match self.process {
             owner if owner.is_current() => Ok(self.lent.lock()),
@@ -57,24 +57,30 @@ impl SlotOwner {
         }
     }
 
-    /// Whether it was not ended yet.
+    /// Returns true until the object has ended its reference.
     pub(super) fn is_there(&self) -> Answer<bool> {
         Ok(self.part()?.is_some())
     }
 
-    /// For one more user of the bytes.
+    /// Returns a reference to the lent slot for one more user of the bytes.
+    ///
+    /// # Errors
+    /// `ClosedError` if the object has ended its own; `ForkedError` in a fork.
     pub(super) fn shared(&self) -> Answer<Arc<LentSlot>> {
         let lent = self.part()?.clone();
         lent.ok_or_else(|| self.ended())
     }
 
-    /// Ends the object's part, and leaves the others theirs.
+    /// Takes the object's reference. References of other users of the bytes stay.
+    ///
+    /// # Errors
+    /// As [`SlotOwner::shared`].
     pub(super) fn taken(&self) -> Answer<Arc<LentSlot>> {
         let lent = self.part()?.take();
         lent.ok_or_else(|| self.ended())
     }
 
-    /// Ends the whole slot as [`LentSlot::end`] does. If that fails, it is still the slot that it was.
+    /// Ends the slot, which has no other user, as [`LentSlot::end`] does. If that fails, the object has the slot again.
     pub(super) fn end(
         &self,
         py: Python<'_>,
@@ -88,7 +94,10 @@ impl SlotOwner {
         ended
     }
 
-    /// The whole slot, if there is no other user of its bytes.
+    /// Takes the slot out of the object if the bytes have no other user. `what` says in the error's text what the slot was to become.
+    ///
+    /// # Errors
+    /// `BufferError` if there are other users; else as [`SlotOwner::shared`].
     pub(super) fn alone(&self, what: &str) -> Answer<LentSlot> {
         let taken = {
             let mut own = self.part()?;
@@ -111,7 +120,7 @@ impl SlotOwner {
         }
     }
 
-    /// Copies between an array and the slot's bytes from `offset` on.
+    /// Copies between an array and the slot's bytes from `offset` on: to the slot for [`Use::Read`], to the array for [`Use::Write`].
     pub(super) fn copy(
         &self,
         array: &Bound<'_, PyAny>,
@@ -219,7 +228,7 @@ impl SlotOwner {
         interface.set_item("typestr", typestr)?;
         interface.set_item("data", (lent.address(), lent.is_read_only()))?;
         interface.set_item("strides", py.None())?;
-        // What made the bytes is over.
+        // The work that made the bytes is done.
         interface.set_item("stream", py.None())?;
         interface.set_item("version", 3)?;
         Ok(interface)

@@ -1,8 +1,8 @@
-"""For PyTorch: saved tensors that leave the GPU until the backward, and distributed checkpoints.
+"""For PyTorch: saved tensors that leave the GPU until the backward, and checkpoints.
 
-- `offload`: a context for the forward.
+- `offload`: a context for the forward, whose saved tensors leave.
 - `StorageWriter`, `StorageReader`: for `torch.distributed.checkpoint`. `load_latest` loads the newest version that can be loaded.
-- `AsyncCheckpointer`: the state of a training loop, each so many steps.
+- `AsyncCheckpointer`: saves the state of a training loop at regular steps.
 """
 
 from ._checkpoint import StorageReader, StorageWriter

@@ -1,7 +1,7 @@
 """Checkpoints of `torch.distributed.checkpoint` as versions of an engine.
 
-A rank's piece of a version is what DCP gives it to write: tensors, each at a multiple of 64 bytes, then what was pickled; on the
-coordinator DCP's metadata, too; and a footer that says where that is.
+A rank's piece of a version has the items that DCP gives it to write: tensors, each at a multiple of 64 bytes, then pickled values. On the
+coordinator, DCP's metadata follows. A footer ends the piece and says where the metadata is.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StorageReader", "StorageWriter"]
 
-# What a block of main memory is read with at most.
+# Bytes that are read to main memory by one call at most.
 _BATCH = 256 << 20
 
 
 class Stored(NamedTuple):
-    """Where one item of DCP's lies. It is pickled as a part of the metadata."""
+    """The place of an item of DCP, which is pickled as a part of the metadata."""
 
     rank: int
     offset: int
     bytes: int
-    # Of a tensor.
+    # Type and size of a tensor; None and () for a pickled value.
     dtype: torch.dtype | None
     size: tuple[int, ...]
 
@@ -69,7 +69,7 @@ def _number(checkpoint_id: str | PathLike[str] | int) -> int:
 
 
 class _Piece:
-    """What a rank writes that was not staged: bytes one after the other."""
+    """A rank's piece that was not staged: arrays of bytes, one after the other."""
 
     def __init__(self, engine: Engine, version: int) -> None:
         self._engine, self._version = engine, version
@@ -95,7 +95,7 @@ class _Piece:
 
 
 class _Now(threading.local):
-    """What this thread has written of the state that it saves: others may be on their way."""
+    """The piece that this thread is writing. Other threads may write other pieces."""
 
     piece: _Piece | Staged | None = None
 
@@ -103,26 +103,26 @@ class _Now(threading.local):
 class StorageWriter(storage.StorageWriter, AsyncStager):
     """For `dcp.save` and `dcp.async_save`: a checkpoint becomes a version of `engine`.
 
-    `version` is its number, for one save, or `checkpoint_id=` says it to `dcp.save`. Without either it is the next free one.
-    `version` of the writer tells what it was. A save is over when the engine has the bytes; `engine.wait()` tells when they are
-    there to stay, and raises what kept them from it.
+    `version` is the number of the version, for one save; `checkpoint_id=` of `dcp.save` is another way to give it. Without both, the
+    writer takes the next free number. The writer's attribute `version` tells the number. A save is over when the engine has the bytes;
+    `engine.wait()` waits until they are durable, and raises the error that prevents it.
 
-    It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows. The next step of an optimizer
-    that was seen to step before comes after the copies of its tensors, and all other work after those of all other tensors, such as the
-    statistics of a normalization, which a forward pass changes. Who changes an optimizer's tensors in another way, or gives up memory by
-    `resize_`, waits for the `staging_completion` that `async_save` returns first.
+    The writer is the stager of `dcp.async_save`, too: it copies tensors to the engine beside the work that follows. If an optimizer was seen to
+    step before, its next step comes after the copies of its tensors. All other work comes after the copies of all other tensors, such as the
+    statistics of a normalization, which a forward pass changes. A program that changes an optimizer's tensors in another way, or frees memory by
+    `resize_`, must first wait for the `staging_completion` that `async_save` returns.
 
-    Saves may overlap. One that fails raises nothing in `async_save`, but in what that returns, on all ranks.
+    Saves may overlap. If a save fails, `async_save` raises nothing; the object that it returns raises the error, on all ranks.
 
     A step that is shorter than the copies waits for them at its end. DCP plans and writes in a thread beside the step, once an optimizer
-    updates or a quarter of a second is over: earlier, it would keep the step's kernels from being launched.
+    updates or a quarter of a second is over: earlier, the thread would delay the launches of the step's kernels.
 
-    The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
-    enough, unless an error says otherwise.
+    The engine has the same `rank` and `ranks` as the process group. `spare` is the bytes of room for values that are known only after staging.
+    The default is more than enough, unless an error says otherwise.
 
-    A state that goes to host memory leaves by the bus, and the next update waits for that. `staging_buffer` bytes of the GPU's memory shorten the wait: the
-    last tensors of the state, as many as there is room for, are copied to them within the GPU, and leave behind the update. The writer has
-    that memory from its first checkpoint on until `close`.
+    A state that goes to host memory leaves by the bus, and the next update waits for that. `staging_buffer` bytes of the GPU's memory shorten
+    the wait: the last tensors of the state, as many as fit, are copied to the buffer within the GPU, and leave after the update. The writer has
+    the buffer from its first checkpoint on until `close`.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     # Staging.
 
     def stage(self, state_dict: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
-        """Copies tensors to the engine. What it fails with is raised by the save, on all ranks, and not here."""
+        """Copies the tensors of `state_dict` to the engine. Raises nothing: the save raises the error, on all ranks."""
         return self._staging.begin(lambda: self._next() if self._named is None else self._named, state_dict)
 
     def close(self) -> None:
-        """Gives the GPU's memory back: call it after the last checkpoint is saved."""
+        """Frees the staging buffer on the GPU. Call this after the last checkpoint is saved."""
         self._staging.close()
 
     # Saving.
@@ -232,7 +232,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         return self._engine.reserve(1).start
 
     def storage_meta(self) -> StorageMeta:
-        # DCP asks for this before it looks at the state.
+        # DCP calls this before it reads the state.
         self._staging.settle()
         return StorageMeta(checkpoint_id=None if self.version is None else str(self.version))
 
@@ -242,11 +242,11 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
 
 
 class StorageReader(storage.StorageReader):
-    """For `dcp.load`: a version of an engine, or of the directory of a group of any size, as DCP reshards it.
+    """For `dcp.load`: reads a version of an engine, or of the directory of a group of any size. DCP reshards it.
 
-    `source` is the engine, or the directory that was its `external=` or `node_local=`. `version` is the number, or `checkpoint_id=`
-    says it; without either it is the newest. Of an engine, what it holds itself is read from its tiers; pieces of other ranks are
-    read from where they are there to stay, for which it waits for `timeout` seconds at most.
+    `source` is the engine, or the directory that was its `external=` or `node_local=`. `version` is the number of the version;
+    `checkpoint_id=` is another way to give it; without both, the newest version is read. A piece that the engine itself holds is read from
+    its tiers. Pieces of other ranks are read from durable storage; the reader waits for them for `timeout` seconds at most.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class StorageReader(storage.StorageReader):
                     f"version {self.version} of rank {rank} has no metadata of torch.distributed.checkpoint"
                 )
             (pickled,) = source.read([(at, length)])
-        # As DCP's own reader does: every process that can write to the directory is trusted.
+        # DCP's own reader does the same: every process that can write to the directory is trusted.
         metadata: Metadata = pickle.loads(pickled.cpu().numpy().tobytes())
         return metadata
 
@@ -335,7 +335,7 @@ class StorageReader(storage.StorageReader):
         return _File(self._whole(version), version, rank)
 
     def _list(self) -> None:
-        """Makes a version that the group found visible to the other ranks, which read this one's piece."""
+        """Waits on rank 0 until the engine's version is durable, as the other ranks read this rank's piece from the directory."""
         engine, version = self._engine, self.version
         if engine is None or self._directory is None or engine.group[1] == 1 or engine.group[0] != 0:
             return
@@ -343,7 +343,7 @@ class StorageReader(storage.StorageReader):
             engine.wait_version(version, timeout=self._timeout)
 
     def _whole(self, version: int) -> Repository:
-        """Waits until all ranks' pieces are there."""
+        """Waits until all ranks' pieces of a version are in the directory, and returns the repository."""
         assert self._directory is not None
         begun = time.monotonic()
         if self._engine is not None and version in self._engine.versions():
@@ -355,7 +355,7 @@ class StorageReader(storage.StorageReader):
                     return repository
                 failed = StorageError(f"version {version} is not whole in {self._directory}: there are {there}")
             except StorageError as error:
-                # A store that does not answer now may do so soon.
+                # An object store that does not answer now may answer soon.
                 failed = error
             if self._engine is None or time.monotonic() - begun > self._timeout:
                 raise failed
@@ -368,7 +368,7 @@ class StorageReader(storage.StorageReader):
 
 
 class _Slot:
-    """This process's piece, where the engine has it."""
+    """The piece of this process, in the engine."""
 
     def __init__(self, engine: Engine, version: int) -> None:
         self._slot = engine.consume(version)
@@ -378,7 +378,7 @@ class _Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # It is still a version: to look at one is not to be done with it.
+        # A read does not consume the version.
         self._bytes = None
         self._slot.give_back()
 
@@ -387,12 +387,12 @@ class _Slot:
 
     def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
         assert self._bytes is not None
-        # Of their own: CUDA refuses to copy what an engine pinned in parts.
+        # Copies, as CUDA refuses to copy from memory that an engine pinned in parts.
         return (self._bytes[at : at + length].clone() for at, length in ranges)
 
 
 class _File:
-    """Any rank's piece, where it is there to stay."""
+    """Any rank's piece, in durable storage."""
 
     def __init__(self, repository: Repository, version: int, rank: int) -> None:
         self._repository, self._version, self._rank = repository, version, rank
@@ -413,12 +413,12 @@ class _File:
         return iter(read)
 
 
-# What is wanted of an item: the request, and where in the bytes that are read its rows begin.
+# An item to read, and its requests, each with the offsets in the item's tensor, or in the rows of it, at which the request begins.
 _Wanted = tuple[Stored, list[tuple[Any, tuple[int, ...]]]]
 
 
 def _batches(items: Iterable[Any], stored: dict[MetadataIndex, Stored]) -> Iterator[list[_Wanted]]:
-    """What to read at a time: each item once, and of one that is wanted once only the rows that are."""
+    """Yields batches of items to read. Each item is read once. If an item has a single request, only the rows of the request are read."""
     requests: dict[Stored, list[Any]] = {}
     for item in items:
         requests.setdefault(stored[item.storage_index], []).append(item)
@@ -440,7 +440,7 @@ def _batches(items: Iterable[Any], stored: dict[MetadataIndex, Stored]) -> Itera
 
 
 def _rows(one: Stored, item: Any) -> tuple[Stored, tuple[int, ...]]:
-    """The rows of a tensor that an item wants, and where in them what it wants begins."""
+    """Returns the rows of a tensor that a request needs, and the offsets in these rows at which the request begins."""
     row = one.bytes // max(1, one.size[0])
     first, count = item.storage_offsets[0], item.lengths[0]
     rows = one._replace(offset=one.offset + first * row, bytes=count * row, size=(count, *one.size[1:]))

@@ -1,4 +1,4 @@
-"""When an iteration saved and used its tensors, on the clock of the stream that does the work."""
+"""The times at which an iteration saved and used its tensors, on the clock of the stream that does the work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Clock", "Times"]
 
 @dataclass(frozen=True)
 class Times:
-    """By places in the order of saving, in seconds of work. Of the bus nothing is known if it carried nothing both ways."""
+    """The times at which storages were saved and used, in seconds of work, by their places in the order of saving. `bus` is None unless the bus
+    carried bytes both ways."""
 
     saved: dict[int, float]
     used: dict[int, float]
@@ -25,16 +26,16 @@ class Times:
 
 
 class Clock:
-    """Marks in the stream of the work, and of the copies."""
+    """Time marks in the stream of the work, and in those of the copies."""
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
         self._begun = ways.mark()
         self._saved: dict[int, Any] = {}
         self._used: dict[int, Any] = {}
-        # Begin and end of what the work waited for.
+        # Begin and end of each wait of the work.
         self.waits: list[tuple[Any, Any]] = []
-        # Bytes, begin and end of copies to the engine, and back.
+        # Bytes, begin and end of each copy: `out` to the engine, `back` from it.
         self.out: list[tuple[int, Any, Any]] = []
         self.back: list[tuple[int, Any, Any]] = []
 
@@ -42,12 +43,12 @@ class Clock:
         self._saved[index] = self._ways.mark()
 
     def used(self, index: int) -> None:
-        """The first time counts."""
+        """Marks the first use of a storage. Later uses do not count."""
         if index not in self._used:
             self._used[index] = self._ways.mark()
 
     def read(self) -> Times:
-        """Waits for the work."""
+        """Waits for the work, and returns the times."""
         self._ways.finish()
         seconds = self._ways.seconds
         waits = sorted((seconds(self._begun, begin), seconds(begin, end)) for begin, end in self.waits)

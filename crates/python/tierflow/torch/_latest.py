@@ -1,4 +1,4 @@
-"""The newest version of `torch.distributed.checkpoint` that all ranks can load."""
+"""Loads the newest version of `torch.distributed.checkpoint` that all ranks can load."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ __all__ = ["load_latest"]
 def load_latest(
     source: Engine | str | PathLike[str], state: dict[str, Any], *, process_group: dist.ProcessGroup | None = None
 ) -> int | None:
-    """Loads the newest version into `state`, as `dcp.load` does, and returns its number; `None` if there is none yet. All ranks call it.
+    """Loads the newest version into `state`, as `dcp.load` does, and returns its number; `None` if there is no version yet. All ranks call it.
 
-    The ranks agree on the version. One that is damaged on any rank is logged and the next older one tried on all; if all are, `DamagedError`
-    is raised. `source` is what `StorageReader` takes, and `process_group` has the ranks: all of them, unless it is given.
+    The ranks agree on the version. If a version is damaged on any rank, that is logged, and all ranks try the next older one. If all versions are
+    damaged, `load_latest` raises `DamagedError`. `source` is that of `StorageReader`. `process_group` has the ranks; without it, all ranks of the
+    default group.
     """
     found = _OfAllRanks(source, process_group).load_latest(state)
     return None if found is None else found[0]
 
 
 class _OfAllRanks(Versions):
-    """The versions that all ranks have, each of which they load together."""
+    """The versions that all ranks have. The ranks load a version together."""
 
     def __init__(self, source: Engine | str | PathLike[str], process_group: dist.ProcessGroup | None) -> None:
         self._source, self._process_group = source, process_group
@@ -44,14 +45,14 @@ class _OfAllRanks(Versions):
         try:
             load(state, storage_reader=StorageReader(self._source, version), process_group=self._process_group)
         except CheckpointException as failed:
-            # On every rank it has the errors of all.
+            # On every rank, the exception has the errors of all ranks.
             damaged = [error for error, _ in failed.failures.values() if isinstance(error, DamagedError)]
             if not damaged:
                 raise
             raise damaged[0] from None
 
     def _of_all(self, one: Any) -> list[Any]:
-        """What all ranks have."""
+        """Returns the values `one` of all ranks."""
         if not dist.is_initialized():
             return [one]
         gathered: list[Any] = [None] * dist.get_world_size(self._process_group)

@@ -1,4 +1,4 @@
-"""Where the tensors of a state lie in a slot, and the copies to there."""
+"""The places of a state's tensors in a slot, and the copies to these places."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ALIGNMENT", "Layout", "bytes_of"]
 
 ALIGNMENT = 64
 
-# Tensors in main memory of at most so many bytes, such as an optimizer's steps, go to a slot by one copy.
+# Bytes of a small tensor at most. Small tensors in main memory, such as an optimizer's step counts, go to a slot by one copy.
 SMALL = 4096
 
-# A tensor's key, by which its bytes are told from those of others.
+# The parts of a tensor's key. The key distinguishes the tensor's bytes from those of other tensors.
 _KEY: tuple[Callable[[torch.Tensor], Any], ...] = (
     torch.Tensor.data_ptr,
     torch.Tensor.size,
@@ -32,12 +32,12 @@ _KEY: tuple[Callable[[torch.Tensor], Any], ...] = (
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor, in C order."""
+    """Returns all bytes of a tensor, in C order."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 class Copies(NamedTuple):
-    """Tensors of a state, by their indices: those that one call copies to so many bytes behind the first byte, and `others`."""
+    """Tensors of a state, by their indices: `indices` are copied by one call to `offsets`, in bytes, and `others` one by one."""
 
     indices: list[int]
     offsets: list[int]
@@ -45,11 +45,11 @@ class Copies(NamedTuple):
 
 
 class Layout:
-    """Tensors of equal keys, such as weights that are tied, have one place. First lie those that the program may change at once, then those at the
-    addresses that are `awaited`, which stay as they are until their copies are over, and then small ones in main memory.
+    """The places of tensors in a slot. Tensors with equal keys, such as tied weights, share a place. The order is: tensors that the program may
+    change at once; tensors at the addresses `awaited`, which do not change until their copies are over; small tensors in main memory.
 
-    A layout follows from the keys and from what is awaited. Later checkpoints use it again, as making one takes longer than all else for which a
-    checkpoint keeps the program waiting.
+    A layout depends only on the keys, `awaited` and `on_gpu`. Later checkpoints use it again: making a layout takes longer than all other work for
+    which a checkpoint blocks the program.
     """
 
     def __init__(self, tensors: list[torch.Tensor], awaited: Container[int] = (), on_gpu: bool = False) -> None:
@@ -58,7 +58,7 @@ class Layout:
         self._complex = [index for index, tensor in enumerate(tensors) if tensor.is_complex()]
         self.offsets = [0] * len(tensors)
         self.end = 0
-        # The indices of tensors with places of their own.
+        # The indices of tensors, one for each place.
         self._changing, self._awaited, self._small = kinds = [], [], []  # type: tuple[list[int], list[int], list[int]]
         is_small = [tensor.device.type == "cpu" and tensor.nbytes <= SMALL for tensor in tensors]
         kind = [2 if small else address in awaited for small, address in zip(is_small, self._keys[0], strict=True)]
@@ -72,8 +72,8 @@ class Layout:
                     kinds[kind[index]].append(index)
             self.offsets[index] = places[key]
         self._end_of_large = self.offsets[self._small[0]] if self._small else self.end
-        # Tensors that one call may copy: on the engine's device, with their bytes in C order. Without PyTorch's C interface, that call refuses
-        # those that require a gradient.
+        # True for tensors that one call may copy: those on the engine's device with their bytes in C order. Without PyTorch's C interface,
+        # that call refuses tensors that require a gradient.
         self._is_plain = [
             tensor.is_cuda == on_gpu
             and tensor.is_contiguous()
@@ -83,11 +83,11 @@ class Layout:
         self._copies: dict[range, tuple[Copies, Copies]] = {}
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the tensors have the keys that it was made of."""
+        """Returns true if the tensors have the keys that the layout was made of."""
         descriptors = _tierflow.descriptors(tensors)
         if descriptors is None:
             return all(list(map(get, tensors)) == known for get, known in zip(_KEY, self._keys, strict=True))
-        # PyTorch's C interface tells most of the keys in a tenth of the time.
+        # PyTorch's C interface gives most parts of the keys in a tenth of the time.
         *_, are_conjugates, are_negative, _, _ = self._keys
         return (
             descriptors == self._descriptors
@@ -97,7 +97,7 @@ class Layout:
 
     @cached_property
     def names(self) -> list[torch.Tensor]:
-        """Tensors without memory that stand for those of the state."""
+        """Tensors without memory that stand for the tensors of the state."""
         _, sizes, _, _, _, dtypes, _ = self._keys
         names = [torch.empty(size, dtype=dtype, device="meta") for size, dtype in zip(sizes, dtypes, strict=True)]
         for name in names:
@@ -106,11 +106,11 @@ class Layout:
 
     @cached_property
     def by_name(self) -> dict[int, int]:
-        """The offsets by the names' storages, which the names hold."""
+        """The offsets by the storages of `names`, which keep the storages alive."""
         return {name.untyped_storage()._cdata: at for name, at in zip(self.names, self.offsets, strict=True)}
 
     def buffered(self, buffer: torch.Tensor, tensors: list[torch.Tensor]) -> range:
-        """Which bytes of a slot the last tensors on the buffer's GPU are, as many as it has room for."""
+        """Returns the bytes of a slot that go through `buffer`: the last large tensors on its GPU, as many as it has room for."""
         first = end = self._end_of_large
         for index in reversed(self._changing + self._awaited):
             if tensors[index].device != buffer.device or end - self.offsets[index] > buffer.nbytes:
@@ -119,7 +119,7 @@ class Layout:
         return range(first, end)
 
     def copies(self, of_slot: range) -> tuple[Copies, Copies]:
-        """The copies to `of_slot`, bytes of a slot: of tensors that the program may change at once, and of those that are awaited."""
+        """Returns the copies to the bytes `of_slot` of a slot: of tensors that the program may change at once, and of awaited tensors."""
         if of_slot not in self._copies:
             self._copies[of_slot] = self._copies_of(self._changing, of_slot), self._copies_of(self._awaited, of_slot)
         return self._copies[of_slot]
@@ -131,7 +131,7 @@ class Layout:
         return Copies(plain, offsets, [index for index in indices if not self._is_plain[index]])
 
     def gathered(self, tensors: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
-        """Where the small tensors begin, and their bytes, which are good until the next call."""
+        """Returns the offset of the small tensors, and their bytes, which are valid until the next call."""
         bytes, views = self._gathered
         if views:
             with torch.no_grad():

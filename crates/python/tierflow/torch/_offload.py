@@ -1,4 +1,4 @@
-"""Saved tensors in an engine, from their forward to their backward."""
+"""Keeps saved tensors in an engine from the forward to the backward."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["offload"]
 
-# Iterations that are measured, and planned anew after. In the first, much is done for the first time, and host memory becomes fast
-# in the background, once it is used.
+# Iterations that are measured, with a new plan after each. The first one is not typical: much is done for the first time, and host
+# memory becomes fast in the background, once it is used.
 _MEASURED = frozenset({0, 1, 2, 9})
 
 
 class _Entry:
-    """One storage that the graph has saved. Whatever may ask for it holds a reference to it."""
+    """A storage that the graph has saved. All `_View`s of the storage hold the entry."""
 
     __slots__ = (
         "__weakref__",
@@ -53,14 +53,14 @@ class _Entry:
         self.of = of
         self.index = index
         self.bytes = storage.nbytes()
-        # Of the storage, while that is here; of the one that was saved, or another one that it came back to. It counts changes
-        # together with what it was detached from.
+        # A tensor over the storage while that is in memory: the saved storage, or the one that it came back to. The tensor shares its count
+        # of changes with the tensor that it was detached from.
         self.tensor: torch.Tensor | None = tensor.detach()
         self.changes = tensor._version
         self.was_changed = False
-        # As what the engine has them.
+        # The version of the bytes in the engine.
         self.version: int | None = None
-        # Of the copy that brings them back, until it was waited for.
+        # The end of the copy that brings the bytes back, until the work waits for it.
         self.arrival: Any = None
         self.seen = StorageWeakRef(storage)
 
@@ -70,7 +70,7 @@ class _Entry:
 
 
 class _View:
-    """What the graph keeps in place of a tensor."""
+    """The value that the graph keeps in place of a tensor."""
 
     __slots__ = ("dtype", "entry", "offset", "size", "stride")
 
@@ -82,13 +82,13 @@ class _View:
         self.offset = tensor.storage_offset()
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same part of the storage of `tensor`."""
+        """Returns the viewed part of the storage of `tensor`."""
         whole = torch.empty(0, dtype=self.dtype, device=tensor.device)
         return whole.set_(tensor.untyped_storage(), self.offset, self.size, self.stride)
 
 
 class _Iteration:
-    """One forward, and its backward passes."""
+    """An iteration: a forward, and its backward passes."""
 
     def __init__(self, owner: offload, plan: Plan | None, *, measured: bool) -> None:
         self.owner = owner
@@ -98,12 +98,12 @@ class _Iteration:
         self.by_index: WeakValueDictionary[int, _Entry] = WeakValueDictionary()
         self.sizes: list[int] = []
         self.staying = 0
-        # Whether the tensors are those of the plan, as far as was seen.
+        # True if all tensors so far are those of the plan.
         self.as_planned = plan is not None
-        # On their way: what the copy reads, and the copy's end.
+        # Entries on their way out, each with the tensor that the copy reads, and the copy's end.
         self.leaving: deque[tuple[_Entry, torch.Tensor, Any]] = deque()
         self.leaving_bytes = 0
-        # Being fetched, or there and not used yet.
+        # Bytes of entries that are being fetched, or are fetched and not used yet; 0 once they are used.
         self.ahead: dict[int, int] = {}
         self.back: deque[tuple[int, int]] = deque(plan.back if plan else ())
         self.position = {index: use for use, index in enumerate(plan.uses)} if plan else {}
@@ -165,7 +165,8 @@ class _Iteration:
         return True
 
     def let_go(self, *, wait: bool) -> bool:
-        """Lets go of the tensor that left first. Work given from now on may have its memory: it waits for the copy."""
+        """Frees the tensor that left first. Work given from now on may reuse the memory, so it waits for the copy. Without `wait`, does nothing
+        and returns false if the copy is not over."""
         entry, source, end = self.leaving[0]
         if end is not None and not end.query():
             if not wait:
@@ -173,11 +174,11 @@ class _Iteration:
             self.owner.ways.work_waits(end, self.clock)
         self.leaving.popleft()
         self.leaving_bytes -= entry.bytes
-        # A change may have come before the copy.
+        # A change of the tensor may have come before the copy.
         entry.was_changed = end is not None and source._version != entry.changes
         if entry.index not in self.ahead:
             entry.tensor = None
-        # Before the entry is deleted, which checks whether the source is still referenced.
+        # Deleting the entry checks if the storage is still referenced, so `source` is deleted before.
         del source
         return True
 
@@ -194,7 +195,7 @@ class _Iteration:
                 self.clock.used(entry.index)
             if entry.tensor is None:
                 self.fetch(entry)
-            # It stays until it cannot be asked for any more.
+            # The tensor stays until the entry is deleted. Used bytes do not count.
             self.ahead[entry.index] = 0
             self.fetch_ahead(self.position.get(entry.index))
             if entry.arrival is not None:
@@ -229,7 +230,7 @@ class _Iteration:
         self.ahead[entry.index] = entry.bytes
 
     def fetch_ahead(self, use: int | None) -> None:
-        """Brings back what is wanted soon: what the plan starts by this use, and no more than the window holds."""
+        """Fetches the storages that are needed soon: those that the plan starts by this use, at most as many as the window holds."""
         while self.back:
             index, starts_at = self.back[0]
             entry = self.by_index.get(index)
@@ -243,9 +244,9 @@ class _Iteration:
             self.back.popleft()
 
     def gone(self, entry: _Entry) -> None:
-        """The entry cannot be asked for any more."""
+        """Discards the version of an entry that nothing refers to any more, and frees its memory."""
         if entry.arrival is not None:
-            # Its memory goes back to work that did not wait for the copy.
+            # Work that did not wait for the copy may reuse the entry's memory.
             self.owner.ways.work_waits(entry.arrival, None)
         self.ahead.pop(entry.index, None)
         if entry.version is not None:
@@ -255,7 +256,7 @@ class _Iteration:
             self.held.add(entry.index)
 
     def measured(self) -> tuple[list[Saved], Bus | None] | None:
-        """What was seen, if there was a backward."""
+        """Returns the measurements of the iteration and of the bus; None if it was not measured, or had no backward."""
         if self.clock is None or not self.began_back:
             return None
         times = self.clock.read()
@@ -267,7 +268,7 @@ class _Iteration:
 
 
 class offload:
-    """Keeps tensors that autograd saves for the backward in an engine, as far as that costs no time, or as a budget has it.
+    """Keeps tensors that autograd saves for the backward in `engine`: as many as costs no time, or as many as a `budget` demands.
 
         saving = tierflow.torch.offload(engine)
         for batch in batches:
@@ -275,13 +276,13 @@ class offload:
                 loss = model(batch).mean()
             loss.backward()
 
-    In the first iteration all tensors stay, and it is measured when each is saved and used. From then on as many leave as
-    the bus takes away and brings back behind the work. With a `budget` no more than so many bytes of them stay, be it slower;
-    the first iteration obeys it, too.
+    In the first iteration, all tensors stay, and the times at which each is saved and used are measured. From then on, as many tensors
+    leave as the bus can carry away and back behind the work. With a `budget`, at most this many bytes of them stay, even if that is slower;
+    the first iteration obeys the budget, too.
 
-    A storage is stored once, whatever views of it are saved; parameters, and what is smaller than `smallest`, stay. What leaves
-    is copied on a stream of its own, and comes back before it is used. The engine is one of the device that the
-    model is on; with host memory alone, tensors go straight there. It numbers versions from `first` on.
+    A storage is stored once, even if several views of it are saved. Parameters, and storages smaller than `smallest` bytes, stay. Tensors
+    leave on a separate stream, and come back before they are used. The engine must be on the model's device. If it has only host memory,
+    tensors go straight there. Versions are numbered from `first` on.
     """
 
     def __init__(
@@ -338,14 +339,14 @@ class offload:
         )
 
     def _learn(self) -> None:
-        """Plans by what the last iteration was seen to do."""
+        """Makes a plan from the measurements of the last iteration."""
         last, self._last = self._last, None
         if last is None or not last.sizes:
             return
         while last.leaving:
             last.let_go(wait=True)
         if last.plan is not None and (not last.as_planned or len(last.sizes) != len(last.plan.sizes)):
-            # Other tensors than before: the next iteration is measured.
+            # The tensors differ from those of the plan, so the next iteration is measured.
             self._seen, self.plan = 0, None
         seen = last.measured()
         if last.began_back:
@@ -360,7 +361,7 @@ class offload:
         self._make_room(self.plan.leaving)
 
     def _make_room(self, bytes: int) -> None:
-        """Lets the engine know how much memory there will be use for: it makes it fast in the background."""
+        """Asks the engine for as many bytes as will leave, so that it makes the memory ready in the background."""
         if 0 < bytes <= self.largest:
             with suppress(TierflowError):
                 self.engine.produce(self.next_version, bytes, "uint8", timeout=0).give_up()
@@ -371,7 +372,7 @@ class offload:
                 self.engine.discard(self.discarded.popleft())
 
     def refused(self, error: TierflowError) -> None:
-        """Warns once that tensors stay where they are, as the engine refused one with `error`."""
+        """Warns once that tensors stay in memory, as the engine refused one with `error`."""
         if not self._warned:
             self._warned = True
             warnings.warn(
@@ -381,7 +382,7 @@ class offload:
 
 
 def _without_graph(tensor: torch.Tensor) -> torch.Tensor:
-    """An output that a node of the graph keeps itself would keep the node."""
+    """Returns `tensor` without its node of the graph. A node that saved its own output would else hold itself."""
     return tensor if tensor.grad_fn is None else tensor.detach()
 
 

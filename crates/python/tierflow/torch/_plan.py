@@ -1,4 +1,4 @@
-"""Which saved tensors leave, and when they come back: a function of what one iteration was seen to do."""
+"""The plan of the saved tensors that leave and of their way back, computed from the measurements of one iteration."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from dataclasses import dataclass, field
 
 __all__ = ["Bus", "Plan", "Saved", "plan"]
 
-# Bytes that may be on their way at a time, in either direction: they take up memory that they are to free, or that they need
-# before its time.
+# Bytes on their way at a time at most, in each direction. Bytes on their way out still take memory, and bytes on their way back already do.
 WINDOW = 256 << 20
 
-# Of what a bus was seen to do, what is counted on: copies begin a little after one another.
+# The part of a measured bandwidth that a plan counts on, as there are gaps between copies.
 SHARE = 0.95
 
-# Of what could leave, what is enough, if it does so in fewer pieces: each keeps the program's thread from its work.
+# The part of the bytes that could leave that is enough, if fewer tensors leave then: each copy takes time of the program's thread.
 ENOUGH = 0.95
 
 
 @dataclass(frozen=True)
 class Saved:
-    """One storage of an iteration. Times are in seconds of work, without what the work waited for transfers."""
+    """A storage of an iteration. Times are in seconds of work, without the waits for transfers."""
 
     bytes: int
     saved_at: float
-    # None: it was not, or it is held by others anyway, so that nothing is gained.
+    # None if the storage was not used, or if others hold it anyway, so that its memory would not become free.
     used_at: float | None
 
 
 @dataclass(frozen=True)
 class Bus:
-    """Bytes a second, to the engine and back."""
+    """Bytes per second, to the engine and back."""
 
     out: float
     back: float
@@ -38,35 +37,35 @@ class Bus:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done with the storages of an iteration, by their places in the order of saving."""
+    """The plan for the storages of an iteration, which are named by their places in the order of saving."""
 
     sizes: tuple[int, ...]
     leaves: frozenset[int]
-    # Those that leave, in the order in which they are wanted back, each with the use at which its prefetch begins.
+    # The storages that leave, in the order of their uses, each with the use at which its prefetch begins.
     back: tuple[tuple[int, int], ...]
-    # All storages that are used, in the order of their first uses.
+    # All used storages, in the order of their first uses.
     uses: tuple[int, ...]
-    # Of those that leave, the bytes whose transfers hide behind the work.
+    # Bytes of the leaving storages whose transfers are hidden behind the work.
     hidden: int
 
     @property
     def saved(self) -> int:
-        """Bytes saved in all."""
+        """Bytes of all saved storages."""
         return sum(self.sizes)
 
     @property
     def leaving(self) -> int:
-        """Bytes that leave."""
+        """Bytes of the storages that leave."""
         return sum(self.sizes[index] for index in self.leaves)
 
     @property
     def held(self) -> int:
-        """Bytes that are not saved alone: the program has them anyway, or no backward uses them."""
+        """Bytes of storages that the program holds anyway, or that no backward uses."""
         return self.saved - sum(self.sizes[index] for index in self.uses)
 
     @property
     def staying(self) -> int:
-        """Bytes that stay for the backward alone."""
+        """Bytes of storages that stay, only for the backward."""
         return self.saved - self.leaving - self.held
 
 
@@ -82,7 +81,8 @@ class _Schedule:
         return sum(self.saved[index].bytes for index in self.chosen)
 
     def leave(self, enough: int, room: int, smallest: int) -> None:
-        """Chooses, in the order of saving, what the bus takes away as fast as it is saved, until that is enough, and no more than has room."""
+        """Chooses storages in the order of saving, if the bus copies them away as fast as they are saved: until `enough` bytes are chosen, at
+        most `room` bytes, and none smaller than `smallest`."""
         free_at, taken = 0.0, 0
         for index, one in enumerate(self.saved):
             if taken >= enough:
@@ -93,13 +93,14 @@ class _Schedule:
             if queued > 0 and queued + one.bytes > self.window:
                 continue
             free_at = max(free_at, one.saved_at) + one.bytes / self.bus.out
-            # It is away for a while at least.
+            # The storage is away for some time at least.
             if free_at + one.bytes / self.bus.back < one.used_at:
                 self.chosen.add(index)
                 taken += one.bytes
 
     def come_back(self, uses: Sequence[int], *, late: bool) -> list[tuple[int, int]]:
-        """When each has to start for its use, as late as can be. Those that cannot be in time stay, unless they may be late."""
+        """Returns each chosen storage with the use at which its way back has to start, as late as possible. Without `late`, storages that would
+        not be back in time are taken out of the choice."""
         times = [self.saved[index].used_at or 0.0 for index in uses]
         started = [(index, at) for index, at in zip(uses, times, strict=True) if index in self.chosen]
         starts, next_start = [], float("inf")
@@ -116,7 +117,7 @@ class _Schedule:
 
 
 def _hiding(saved: Sequence[Saved], bus: Bus, window: int, uses: Sequence[int], enough: int, room: int) -> _Schedule:
-    """Chooses what hides behind the work: the largest ones alone, where little more could leave with the others."""
+    """Chooses storages whose transfers are hidden behind the work: only the largest ones, if hardly more bytes could leave with smaller ones."""
     sizes = [saved[index].bytes for index in uses]
     schedules = []
     for smallest in sorted({1 << max(0, size.bit_length() - 1) for size in sizes}):
@@ -131,18 +132,18 @@ def _hiding(saved: Sequence[Saved], bus: Bus, window: int, uses: Sequence[int], 
 
 
 def _last_before(times: Sequence[float], moment: float) -> int:
-    """The last use before a moment, or the first one."""
+    """Returns the last use before a moment, or the first use."""
     from bisect import bisect_left
 
     return max(0, bisect_left(times, moment) - 1)
 
 
 def plan(saved: Sequence[Saved], bus: Bus, *, budget: int | None, room: int, window: int = WINDOW) -> Plan:
-    """Plans an iteration like the one that was seen.
+    """Plans an iteration like the measured one.
 
-    Without a budget as much leaves as hides behind the work. With one, as much as has to, so that no more than `budget` bytes
-    stay: what hides first, then what was saved first, which is away for longest. No more than `room` bytes leave because they
-    hide.
+    Without a budget, storages leave if their transfers are hidden behind the work. With a budget, as many leave as necessary, so that at
+    most `budget` bytes stay: first those whose transfers are hidden, then those that were saved first, which are away for the longest time. At
+    most `room` bytes leave because their transfers are hidden.
     """
     bus = Bus(bus.out * SHARE, bus.back * SHARE)
     used = [index for index, one in enumerate(saved) if one.used_at is not None]

@@ -1,4 +1,4 @@
-"""The program beside whose work a state is copied on a GPU: the updates that wait for the copies, and the memory that is read."""
+"""Protects copies of a state that run beside the program's work on a GPU: optimizers' updates wait for them, and memory stays."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "Updates", "updates_of"]
 
-# Seconds that what follows the copies waits for the next update at most.
+# Seconds that `settle` waits for the next update at most.
 _PATIENCE = 0.25
 
 
 class Updates:
-    """The steps of optimizers, each of which comes after the copies that began before it, on the GPU."""
+    """The steps of optimizers. On the GPU, each step comes after the copies that began before it."""
 
     def __init__(self, device: str) -> None:
         self._device = device
-        # A fork has the hook, and not the GPU.
+        # A fork has the hook, but cannot use the GPU.
         self._process = os.getpid()
         self._copied: list[torch.cuda.Event] = []
-        # Optimizers that were seen to step, and whether all of their steps are seen: a CUDA graph replays those in it without.
+        # Optimizers that were seen to step. False if a CUDA graph has steps of the optimizer, as it replays them without calling the hook.
         self._seen: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
         # Counts the changes of `_seen`.
         self.changes = 0
         self._is_over = threading.Event()
         self._is_over.set()
-        # A compiler leaves it as it is.
+        # A compiler must not trace the hook.
         self.hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
 
     def come_after(self, copied: torch.cuda.Event) -> None:
@@ -62,12 +62,12 @@ class Updates:
         if not in_graph:
             for copied in self._copied:
                 torch.cuda.current_stream(self._device).wait_event(copied)
-            # Another optimizer may have another stream.
+            # Running copies stay in the list: another optimizer may step on another stream.
             self._copied = self._running()
         self._is_over.set()
 
     def awaited(self) -> set[int]:
-        """The addresses of the tensors of optimizers all of whose steps are seen."""
+        """Returns the addresses of the tensors of those optimizers whose steps are all seen."""
         optimizers = [optimizer for optimizer, is_seen in self._seen.items() if is_seen]
         tensors = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
         states = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
@@ -75,12 +75,12 @@ class Updates:
         return {part.data_ptr() for tensor in tensors for part in plain(tensor)}
 
     def settle(self) -> None:
-        """Waits until the next update, by which time the program has launched the work of its step: until then, another thread that
-        computes in Python would keep it from that, a switch interval of the interpreter for each kernel."""
+        """Waits until the next update, or for `_PATIENCE`. By the update, the program has launched the work of its step. Before that, another
+        thread that computes in Python would delay each kernel by a switch interval of the interpreter."""
         self._is_over.wait(_PATIENCE)
 
 
-# The writers of an engine have one in common, as a program may make a writer for each save.
+# The writers of an engine share an `Updates`, as a program may make a writer for each save.
 _updates: weakref.WeakKeyDictionary[Engine, Updates] = weakref.WeakKeyDictionary()
 
 
@@ -92,29 +92,30 @@ def updates_of(engine: Engine) -> Updates:
 
 
 class Guard:
-    """Keeps the memory of tensors from being used again while a stream reads it.
+    """Protects the memory of tensors from reuse while a stream reads it.
 
-    Their storages are held. `resize_` gives up memory of a storage that is held: the allocator then waits for the streams that were noted
-    for that memory. A note takes longer than all else that a checkpoint does per tensor, and lasts as long as the memory is allocated. So a
-    checkpoint notes nothing if all of its storages and their addresses are those of the one before. Memory that was given up since then, and
-    that its storage got again at the same address, has no note: a copy of it counts only if it is still there afterwards.
+    The guard holds the tensors' storages. `resize_` frees the memory of a held storage, too; then the allocator waits for the streams that were
+    noted for that memory (`record_stream`). A note takes longer than all other work of a checkpoint for the tensor, and lasts as long as the
+    memory is allocated. So a checkpoint notes nothing if its storages and their addresses are those of the checkpoint before. If a storage's
+    memory was freed since then, and allocated again at the same address, it has no note: a copy of it counts only if the memory is still there
+    afterwards.
     """
 
     def __init__(self) -> None:
         self._noted: list[tuple[int, int, int]] = []
-        # No other storage gets the number of one that is known here.
+        # While a weak reference is kept, no other storage gets the number (`_cdata`) of a noted one.
         self._known: list[StorageWeakRef] = []
         self._notes_all = False
 
     def hold(self, tensors: list[torch.Tensor], stream: torch.cuda.Stream) -> Callable[[], bool]:
-        """Call the result once the stream's work is over. It returns false if the copies may have other bytes."""
+        """Holds the memory of `tensors`. Call the returned function once the stream's work is over; false means that the copies may be wrong."""
         storages = [tensor.untyped_storage() for tensor in tensors]
         marks = _marks(storages)
         if self._notes_all or marks != self._noted:
             for tensor in tensors:
                 tensor.record_stream(stream)
             self._noted, self._known = marks, [StorageWeakRef(storage) for storage in storages]
-            # It holds the storages until then.
+            # The function holds the storages until it is called.
             return lambda: storages is not None
 
         def is_there() -> bool:

@@ -1,4 +1,4 @@
-"""State that is copied to an engine beside the work that follows."""
+"""Copies states to an engine beside the work that follows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FOOTER", "MAGIC", "Staged", "Staging", "footer", "of_bytes"]
 
-# A rank's piece ends with these, where its metadata begins, and how long it is.
+# The end of a rank's piece: `MAGIC`, the offset of the metadata, and its length.
 FOOTER = struct.Struct("<8sQQ")
 MAGIC = b"tierdcp1"
 
@@ -44,7 +44,7 @@ def footer(at: int, metadata: bytes) -> torch.Tensor:
 
 
 class Staged:
-    """A slot of the engine, with tensors in it, and room for what is known later."""
+    """A slot of the engine with tensors, and spare room for values that are known later."""
 
     def __init__(
         self, engine: Engine, version: int, layout: Layout, spare: int, stream: torch.cuda.Stream | None
@@ -55,9 +55,9 @@ class Staged:
         self._end = layout.end
         self._limit = layout.end + spare - FOOTER.size
         self._slot = engine.produce(version, layout.end + spare, "uint8")
-        # Where the copies run; the slot is a version behind them.
+        # The stream of the copies. The slot becomes a version behind them.
         self._stream = stream
-        # The buffer and the slot's bytes that lie there alone.
+        # The buffer, and the range of the slot's bytes that are only there.
         self._buffer: torch.Tensor | None = None
         self._buffered = range(0)
         self._one_empties = threading.Lock()
@@ -67,7 +67,7 @@ class Staged:
             self._slot.write(bytes, at)
 
     def add(self, bytes: torch.Tensor) -> int:
-        """Behind all else."""
+        """Copies `bytes` behind all other bytes. Returns their offset."""
         at = self._end + -self._end % ALIGNMENT
         if at + bytes.nbytes > self._limit:
             raise ArgumentError(
@@ -80,9 +80,9 @@ class Staged:
     def keep(
         self, tensors: list[torch.Tensor], buffer: torch.Tensor | None, goes_on: Callable[[], None]
     ) -> list[torch.Tensor]:
-        """Copies the tensors to their places, by one call those that it can, and to `buffer`, which has room for the last of them, if the slot is in
-        host memory. `goes_on` is called behind the copies of those that the program may change at once.
-        Returns tensors over the GPU's memory that is being read."""
+        """Copies the tensors to their places, as many as possible by one call. If the slot is in host memory, the last tensors go to `buffer`,
+        as many as fit. Calls `goes_on` after the copies of the tensors that the program may change at once. Returns tensors over the GPU's
+        memory that the copies read."""
         layout = self._layout
         read: list[torch.Tensor] = []
         targets: list[tuple[Any, range]] = [(self._slot, range(layout.end))]
@@ -115,8 +115,8 @@ class Staged:
             self._slot.write(bytes, at, stream=self._stream)
 
     def keep_buffered(self) -> None:
-        """Copies to their places what `keep` copied to the buffer, a piece at a time: a program that synchronizes the device meanwhile
-        waits for a piece at most."""
+        """Copies the bytes in the buffer to their places, a piece at a time: a program that synchronizes the device meanwhile waits for one
+        piece at most."""
         with self._one_empties:
             if self._stream is not None and self._buffer is not None:
                 with torch.cuda.stream(self._stream):
@@ -127,7 +127,8 @@ class Staged:
             self._buffer = None
 
     def place(self, name: torch.Tensor) -> int | None:
-        """Where what stands for a tensor, or for a run of it, is to be found."""
+        """Returns the offset of the bytes that `name` stands for: a staged tensor, or a contiguous part of one. Returns None for any other
+        tensor."""
         at = self._layout.by_name.get(name.untyped_storage()._cdata)
         if at is None or not name.is_contiguous():
             if name.is_meta:
@@ -143,7 +144,7 @@ class Staged:
         self._slot.commit(self._stream)
 
     def give_up(self) -> None:
-        """Gives the room back, as who keeps an error keeps all that its stack has."""
+        """Gives the room back at once: an error that somebody keeps would keep the slot in the frames of its stack."""
         self._buffer = None
         # The slot may have ended with the error.
         with suppress(TierflowError, BufferError):
@@ -151,7 +152,8 @@ class Staged:
 
 
 class _Copies(Future[dict[str, Any]]):
-    """The state, once somebody asked for it and has waited for the copies. The thread in which DCP saves it does, so it takes no other one."""
+    """A future of the state. `result` waits for the copies in the calling thread, the one in which DCP saves the state; so the future needs no
+    thread."""
 
     def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
         super().__init__()
@@ -171,37 +173,37 @@ class _Copies(Future[dict[str, Any]]):
 
 
 class _Now(threading.local):
-    """What was staged of the state that this thread saves: several may be on their way."""
+    """The staged state that this thread saves. Other threads may save other states."""
 
     staged: Staged | None = None
-    # What the save has to raise, on all ranks.
+    # The error that the save has to raise, on all ranks.
     failure: Exception | None = None
 
 
 class Staging:
-    """Takes states in. The thread that waits for one's copies saves it next."""
+    """Takes states in. A thread that waits for the copies of a state saves that state next."""
 
     def __init__(self, engine: Engine, spare: int | None, buffer: int) -> None:
         self.now = _Now()
         self._engine = engine
         self._spare = spare
-        # The one before, which may have bytes in the buffer.
+        # The staged state before, which may have bytes in the buffer.
         self._last: Callable[[], Staged | None] = lambda: None
         self._buffer_bytes = buffer
         self._buffer: torch.Tensor | None = None
         self._stream: torch.cuda.Stream | None = None
         self._layout = Layout([])
-        # The layout is made with these changes of `Updates`.
+        # The count of `Updates.changes` when the layout was made.
         self._changes = 0
         self._guard = Guard()
 
     def begin(self, number: Callable[[], int], state: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Starts the copies to the version that `number` returns, and returns what stands for the state, once it may be changed. It raises nothing:
-        other ranks would wait for this one."""
+        """Starts the copies to the version that `number` returns. Returns a future of the state's stand-in, once the program may change the
+        state. Raises nothing, as the other ranks would wait for this one."""
         try:
             return _Copies(self._begun(number(), state))
         except Exception as error:
-            # The caller may keep the error, and the slot would be kept with the stack.
+            # The caller may keep the error, and with it the slot in the frames of the stack.
             clear_frames(error.__traceback__)
             failure = error
             return _Copies(lambda: self._is_saved_next(state, None, failure))
@@ -228,12 +230,12 @@ class Staging:
         stream.wait_stream(program)
         with torch.cuda.stream(stream):
             if self._buffer_bytes and self._buffer is None:
-                # Gaps between tensors are stored, too.
+                # The buffer begins with zeros, as gaps between tensors are stored, too.
                 self._buffer = torch.zeros(self._buffer_bytes, dtype=torch.uint8, device=stream.device)
             read = staged.keep(taken.tensors, self._buffer, lambda: program.wait_event(stream.record_event()))
         copied = stream.record_event()
         updates.come_after(copied)
-        # The GPU copies meanwhile.
+        # The GPU copies while the lines that follow run.
         is_there = self._guard.hold(read, stream)
         result = taken.named(layout.names)
 
@@ -245,7 +247,7 @@ class Staging:
         return wait
 
     def _on_gpu(self) -> Updates | None:
-        """What copies on a GPU need; None for an engine of main memory."""
+        """Makes the stream of copies on a GPU, and returns the optimizers' updates; None for an engine with only main memory."""
         device = self._engine.device
         if self._stream is None and device == "host":
             return None
@@ -273,7 +275,7 @@ class Staging:
         return state
 
     def staged_as(self) -> int | None:
-        """The version that this thread saves; None if it was not staged. Raises what staging failed with."""
+        """Returns the version that this thread saves; None if it was not staged. Raises the error of the staging."""
         failure, self.now.failure = self.now.failure, None
         if failure is not None:
             raise failure
@@ -284,11 +286,11 @@ class Staging:
         return staged
 
     def settle(self) -> None:
-        """Has a thread wait as `Updates.settle` does, if it saves what was staged on a GPU."""
+        """Waits as `Updates.settle` does, if this thread saves a state that was staged on a GPU."""
         if self.now.staged is not None and self._stream is not None:
             updates_of(self._engine).settle()
 
     def close(self) -> None:
         self.now.staged = self._buffer = None
-        # It has tensors over the buffer.
+        # The layout holds the gathered bytes of small tensors, which are freed, too.
         self._layout = Layout([])

@@ -1,4 +1,4 @@
-"""A state as DCP looks at it: its tensors, and what stands for them."""
+"""A state as DCP reads it: the tensors, and other tensors that stand for them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transfor
 
 __all__ = ["ATOMS", "State", "plain"]
 
-# Types of tensors that consist of no others, and of values of a known size.
+# `_SIMPLE`: types of tensors that do not consist of other tensors. `ATOMS`: types of values of a known size.
 _SIMPLE = frozenset((torch.Tensor, torch.nn.Parameter))
 ATOMS = frozenset((NoneType, bool, int, float, complex))
 
 
 class State:
-    """A copy of a state's branches, and the tensors that it has in place of the leaves.
+    """A copy of a state's branches, and the list of the tensors in its leaves.
 
-    Branches are those in which DCP looks for tensors. What it pickles as a whole, such as a tuple, is copied with its tensors' values.
+    Branches are the containers in which DCP looks for tensors. A value that DCP pickles as a whole, such as a tuple, is copied with the values of
+    its tensors.
     """
 
     def __init__(self, state: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ class State:
             self.others.append(value)
             return value if kind in ATOMS else copy.deepcopy(value)
         for key, part in parts:
-            # Nearly all leaves are of these types, and of those that follow it takes longer to tell.
+            # Nearly all leaves have these types. The tests that follow take longer.
             if type(part) in _SIMPLE:
                 self.tensors.append(part)
             elif isinstance(part, torch.Tensor):
@@ -49,13 +50,13 @@ class State:
             else:
                 copied[key] = self._copied(part)
                 continue
-            # A place in the order of keys.
+            # The entry keeps the leaf's place in the order of keys.
             copied[key] = None
             self._leaves.append((copied, key, part))
         return copied
 
     def named(self, names: list[torch.Tensor]) -> dict[str, Any]:
-        """The copy, with what stands for the tensors."""
+        """Returns the copy of the state, with `names` in place of the tensors."""
         left = iter(names)
         for branch, key, leaf in self._leaves:
             branch[key] = next(left) if type(leaf) in _SIMPLE else _named(leaf, left)
@@ -64,7 +65,7 @@ class State:
 
 
 def plain(leaf: Any) -> Iterable[torch.Tensor]:
-    """The tensors with memory of which a leaf consists, such as the local one of a distributed tensor, which has a mesh beside it."""
+    """Returns the tensors with memory that a leaf consists of. A distributed tensor, for example, has a local tensor and a mesh."""
     if type(leaf) in _SIMPLE or not is_traceable_wrapper_subclass(leaf):
         return (leaf,) if isinstance(leaf, torch.Tensor) else ()
     names, _ = leaf.__tensor_flatten__()

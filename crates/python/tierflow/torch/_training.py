@@ -1,4 +1,4 @@
-"""A training's state in an engine, saved each so many steps and brought back when it begins anew."""
+"""Saves the state of a training in an engine at regular steps, and loads it when the training begins again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
 
 
 def random_state() -> dict[str, Any]:
-    """The states of the random generators of Python, NumPy and PyTorch, as a tree."""
+    """Returns the states of the random generators of Python, NumPy and PyTorch, as a tree."""
     state = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state_all()
@@ -38,21 +38,20 @@ def states_of(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AsyncCheckpointer(PeriodicAttempts):
-    """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
+    """Saves the state of a training to `engine` every `every` steps, and resumes from the newest state.
 
         checkpointer = AsyncCheckpointer(engine, every=100, model=model, optimizer=optimizer, sampler=sampler)
         for step in range(checkpointer.resume(), steps):
             ...
             checkpointer.step(step)
 
-    Each of `parts`, which are named by their keywords, has `state_dict` and `load_state_dict`. The states of the random generators of Python, NumPy and PyTorch are saved,
-    too. `step` returns when the engine has copied the state; it becomes durable beside the next steps, and `engine.wait()`, or the end of
-    the engine, waits for that.
+    Each of `parts`, which are named by their keywords, has `state_dict` and `load_state_dict`. The states of the random generators of Python,
+    NumPy and PyTorch are saved, too. `step` returns when the engine has copied the state. The state becomes durable beside the next steps, and
+    `engine.wait()`, or the end of the engine, waits for that.
 
-    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts it, and
-    `failure` is its error. With `raises` it is raised. What hinders the engine from making a state durable is logged, and shows in
-    `engine.wait()`.
-    `pickle` is for states that are no trees: see `Engine.save`.
+    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts
+    it, and `failure` is its error. With `raises` it is raised. An error that keeps the engine from making a state durable is logged, and
+    `engine.wait()` raises it. `pickle` is for states that are no trees: see `Engine.save`.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class AsyncCheckpointer(PeriodicAttempts):
         self._pickle, self._parts = pickle, parts
 
     def resume(self) -> int:
-        """Loads the newest state that can be loaded. Returns the step that comes next: 0 if there is none yet."""
+        """Loads the newest state that can be loaded. Returns the next step: 0 if there is no state yet."""
         found = self._engine.load_latest(pickle=self._pickle)
         if found is None:
             return 0
@@ -85,7 +84,7 @@ class AsyncCheckpointer(PeriodicAttempts):
         return int(tree["step"]) + 1
 
     def step(self, step: int) -> bool:
-        """Call it at the end of a step. Returns true if it saved the state."""
+        """Saves the state if `step` is one to save: call this at the end of each step. Returns true if it saved the state."""
         return (step + 1) % self._every == 0 and self.save(step)
 
     def save(self, step: int) -> bool:

@@ -1,4 +1,4 @@
-"""The ways between tensors and an engine: copies on streams of their own for a GPU, and plain ones for the processor."""
+"""The copies between tensors and an engine: on separate streams for a GPU, and plain copies for the processor."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Ways", "ways"]
 
-# What the bus is tried with.
+# Bytes of the copies that measure the bus.
 _PROBE = 64 << 20
 
 
 def ways(engine: Engine) -> Ways:
-    """Those of an engine's device."""
+    """Returns the copies for the engine's device."""
     return Ways(engine) if engine.device == "host" else _OnGpu(engine)
 
 
 class Ways:
-    """For the processor, which copies itself."""
+    """Copies by the processor."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._device = torch.device("cpu" if engine.device == "host" else engine.device)
 
     def takes(self, tensor: torch.Tensor) -> bool:
-        """Whether it is a tensor that may leave."""
+        """Returns true if a tensor may leave."""
         base = tensor if tensor._base is None else tensor._base
         return (
             type(tensor) is torch.Tensor
@@ -50,15 +50,15 @@ class Ways:
         )
 
     def _bytes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """All of its storage."""
+        """Returns all bytes of a tensor's storage."""
         storage = tensor.untyped_storage()
         empty = torch.empty(0, dtype=torch.uint8, device=self._device)
         return empty.set_(storage, 0, (storage.nbytes(),), (1,))
 
     def store(self, version: int, source: torch.Tensor, clock: Clock | None) -> Any:
-        """Copies a tensor's storage to the engine. Returns the end of the copy, or `None` if it is over.
+        """Copies a tensor's storage to the engine. Returns the end of the copy, or `None` if the copy is over.
 
-        Raises `NoRoomError` if the engine has none.
+        Raises `NoRoomError` if the engine has no room.
         """
         begin = self.mark()
         bytes = self._bytes(source)
@@ -69,7 +69,7 @@ class Ways:
             clock.waits.append((begin, self.mark()))
 
     def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
-        """Brings bytes back, for the last time. Returns the end of the copy, too, or `None` if it is over."""
+        """Brings the bytes of a version back, and discards it. Returns the bytes, and the end of the copy, or `None` if the copy is over."""
         begin = self.mark()
         slot = self._engine.consume(version)
         tensor = from_dlpack(slot).clone()
@@ -80,19 +80,19 @@ class Ways:
         return tensor, None
 
     def discard(self, version: int) -> None:
-        # An engine may discard what was restored, too.
+        # An engine with `after_restore="discard"` has discarded the version already.
         with suppress(UnknownVersionError):
             self._engine.discard(version)
 
     def work_waits(self, end: Any, clock: Clock | None) -> None:
-        """Work that is given from now on comes after a copy's end."""
+        """Orders work that is given from now on behind a copy's end."""
 
     def probe(self, version: int) -> Bus:
-        """Measures the bus. On the host no copy is hidden: the thread that copies does not compute meanwhile."""
+        """Measures the bus. On the host, no copy is hidden, as the thread that copies does not compute meanwhile: all rates are the same."""
         return Bus(1.0, 1.0)
 
     def mark(self) -> Any:
-        """A time stamp in the order of the work, for `seconds`."""
+        """Returns a time stamp in the order of the work, for `seconds`."""
         return time.perf_counter()
 
     def seconds(self, begin: Any, end: Any) -> float:
@@ -104,7 +104,7 @@ class Ways:
 
 
 class _OnGpu(Ways):
-    """For a GPU, whose copies run beside its work."""
+    """Copies of a GPU, which run beside its work."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -124,7 +124,7 @@ class _OnGpu(Ways):
 
     def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
         slot = self._engine.consume(version)
-        # Of the stream of the work, which has it back when the tensor is not used any more.
+        # The memory belongs to the stream of the work, which reuses it when the tensor is not used any more.
         tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._back.wait_stream(torch.cuda.current_stream(self._device))
         end = self._run(self._back, slot.read, tensor, clock.back if clock else None)
@@ -139,7 +139,7 @@ class _OnGpu(Ways):
         tensor: torch.Tensor,
         copies: list[tuple[int, Any, Any]] | None,
     ) -> Any:
-        """Gives a copy to a stream, and returns its end."""
+        """Gives a copy to a stream, and returns the copy's end."""
         begin = self.mark(stream) if copies is not None else None
         copy(tensor, stream=stream)
         if copies is None:
