@@ -14,6 +14,7 @@ mod policy;
 mod predictor;
 mod record;
 mod reuse;
+mod scan;
 mod space;
 mod statistics;
 mod sums;

@@ -1,6 +1,7 @@
 //! The order of use: the place of each version, and the bytes before it.
 
 use crate::policy::Standing;
+use crate::scan::{Direction, MOST as MASK, Scan};
 use crate::sums::{Sums, Weight};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,8 +10,6 @@ use crate::Version;
 
 const CLASSES: usize = 4;
 const SHIFT: u32 = 62;
-/// The numbers of one class.
-const MASK: u64 = (1 << SHIFT) - 1;
 const WAITING: u64 = 2 << SHIFT;
 const PASSED: u64 = 3 << SHIFT;
 
@@ -34,6 +33,10 @@ impl Key {
 
     fn number(self) -> u64 {
         self.0 & MASK
+    }
+
+    fn is_waiting(self) -> bool {
+        self.0 & !MASK == WAITING
     }
 }
 
@@ -66,19 +69,12 @@ impl Point {
     };
 }
 
-/// The end from which waiting versions are used first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) enum Direction {
-    #[default]
-    NewestFirst,
-    OldestFirst,
-}
-
 /// All versions held, and those hinted that are not written yet, in the order of their use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Order {
     classes: [Sums; CLASSES],
-    direction: Direction,
+    /// The order of the waiting versions, whose numbers are ticks.
+    scan: Scan,
 }
 
 impl Order {
@@ -93,13 +89,15 @@ impl Order {
         }
     }
 
+    /// Returns the direction of waiting versions, and the bytes of those that lie below the head.
     #[cfg(any(test, feature = "check"))]
-    pub(crate) fn direction(&self) -> Direction {
-        self.direction
+    pub(crate) fn scan(&self) -> (Direction, u64) {
+        let waiting = &self.classes[(WAITING >> SHIFT) as usize];
+        (self.scan.direction, waiting.before(self.scan.head).bytes)
     }
 
-    pub(crate) fn set_direction(&mut self, direction: Direction) {
-        self.direction = direction;
+    pub(crate) fn set_scan(&mut self, scan: Scan) {
+        self.scan = scan;
     }
 
     /// Returns the place that a policy asks for, or one nearby that is free if another version has it: behind it, or
@@ -141,21 +139,22 @@ impl Order {
         self.classes[key.class()].subtract(key.number(), weight);
     }
 
-    /// Returns true if the order of positions is the reverse of the order of keys: for waiting versions read newest
-    /// first.
-    fn is_reversed(&self, class: usize) -> bool {
-        class as u64 == WAITING >> SHIFT && self.direction == Direction::NewestFirst
-    }
-
-    fn flip(&self, raw: u64) -> u64 {
-        match self.is_reversed((raw >> SHIFT) as usize) {
-            true => WAITING | (MASK - (raw & MASK)),
-            false => raw,
-        }
-    }
-
     pub(crate) fn position(&self, key: Key) -> Position {
-        Position(self.flip(key.0))
+        Position(match key.is_waiting() {
+            true => WAITING | self.scan.place(key.number()),
+            false => key.0,
+        })
+    }
+
+    /// Returns the keys of waiting versions from a place on, in one run or two.
+    fn waiting(&self, place: u64) -> impl DoubleEndedIterator<Item = RangeInclusive<u64>> + use<> {
+        let runs = self.scan.runs(place);
+        runs.map(|run| WAITING | run.start()..=WAITING | run.end())
+    }
+
+    /// Returns true if waiting versions of larger numbers come first.
+    fn goes_down(&self) -> bool {
+        self.scan.direction == Direction::NewestFirst
     }
 
     /// Returns the position of a reading that hints announce.
@@ -165,7 +164,11 @@ impl Order {
 
     /// Returns the key of the version at a position, if there is one.
     fn key(&self, position: Position) -> Key {
-        Key(self.flip(position.0))
+        let key = Key(position.0);
+        match key.is_waiting() {
+            true => Key(WAITING | self.scan.number(key.number())),
+            false => key,
+        }
     }
 
     /// All weights together.
@@ -190,8 +193,13 @@ impl Order {
                 left -= bytes;
                 continue;
             }
-            if let Some((number, byte)) = sums.beyond(left, each, self.is_reversed(class)) {
-                let position = self.position(Key((class as u64) << SHIFT | number));
+            let class = (class as u64) << SHIFT;
+            let beyond = match class {
+                WAITING => self.scan.beyond(sums, left),
+                _ => sums.beyond(left, each, false),
+            };
+            if let Some((number, byte)) = beyond {
+                let position = self.position(Key(class | number));
                 return Point { position, byte };
             }
         }
@@ -204,12 +212,10 @@ impl Order {
         let class = key.class();
         let mut sum = Weight::default();
         self.classes[..class].iter().for_each(|s| sum += s.total());
-        match self.is_reversed(class) {
-            true => {
-                sum += self.classes[class].total();
-                sum -= self.classes[class].before(key.number() + 1);
-            }
-            false => sum += self.classes[class].before(key.number()),
+        let (sums, number) = (&self.classes[class], key.number());
+        match key.is_waiting() {
+            true => sum += Weight::written(self.scan.before(sums, number)),
+            false => sum += sums.before(number),
         }
         sum.at(each)
     }
@@ -284,13 +290,10 @@ impl Ranked {
 
     /// Returns the soonest-used extent at or behind a position.
     fn soonest_of_versions(&self, order: &Order, from: u64) -> Option<(Key, ExtentId)> {
-        if order.direction == Direction::OldestFirst {
-            return self.first_in(from..=u64::MAX, false);
-        }
         let before = (from < WAITING).then(|| self.first_in(from..=WAITING - 1, false));
         let waiting = || {
-            let last = order.flip(from.max(WAITING));
-            (from < PASSED).then(|| self.first_in(WAITING..=last, true))?
+            let mut runs = (from < PASSED).then(|| order.waiting(from.max(WAITING) & MASK))?;
+            runs.find_map(|run| self.first_in(run, order.goes_down()))
         };
         let passed = || self.first_in(from.max(PASSED)..=u64::MAX, false);
         before.flatten().or_else(waiting).or_else(passed)
@@ -304,10 +307,14 @@ impl Ranked {
     /// Returns the last extent of the latest-used version.
     pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
         let last = self.entries.last_key_value().map(Self::entry)?;
-        if !order.is_reversed(last.0.class()) {
+        if !last.0.is_waiting() {
             return Some(last);
         }
-        let (key, _) = self.class(WAITING..=u64::MAX).next()?;
+        let mut ends = order.waiting(0).rev().map(|run| match order.goes_down() {
+            true => self.class(run).next(),
+            false => self.class(run).next_back(),
+        });
+        let (key, _) = ends.find_map(|end| end)?;
         self.class(key.0..=key.0).next_back()
     }
 
@@ -316,12 +323,15 @@ impl Ranked {
         &self,
         order: &Order,
     ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
-        let waiting = self.class(WAITING..=PASSED - 1);
-        let (up, down) = match order.direction {
-            Direction::NewestFirst => (None, Some(waiting.rev())),
-            Direction::OldestFirst => (Some(waiting), None),
-        };
-        let waiting = up.into_iter().flatten().chain(down.into_iter().flatten());
+        let goes_down = order.goes_down();
+        let waiting = order.waiting(0).flat_map(move |run| {
+            let run = self.class(run);
+            let (up, down) = match goes_down {
+                true => (None, Some(run.rev())),
+                false => (Some(run), None),
+            };
+            up.into_iter().flatten().chain(down.into_iter().flatten())
+        });
         self.class(0..=WAITING - 1)
             .chain(waiting)
             .chain(self.class(PASSED..=u64::MAX))
@@ -392,13 +402,15 @@ mod tests {
         fn ends_and_boundaries_are_those_of_a_sorted_list(
             items in prop::collection::btree_map((0_usize..4, 0_u64..50), 1_u64..9, 1..40),
             newest in any::<bool>(),
+            head in 0_u64..51,
             most in 0_u64..200,
             probe in (0_usize..4, 0_u64..50),
         ) {
             let mut order = Order::default();
-            order.set_direction(if newest { Direction::NewestFirst } else { Direction::OldestFirst });
+            let direction = if newest { Direction::NewestFirst } else { Direction::OldestFirst };
+            order.set_scan(Scan { direction, head });
             let mut ranked = Ranked::default();
-            let mut list: Vec<((usize, i64), Key, u64)> = Vec::new();
+            let mut list: Vec<((usize, bool, i64), Key, u64)> = Vec::new();
             for (&(class, number), &bytes) in &items {
                 let key = Key::new(standing(class, number));
                 order.enter(key, Weight::written(bytes));
@@ -407,7 +419,8 @@ mod tests {
                 ranked.insert(key, (number + 100 * class as u64, 7), bytes);
                 let descends = class == 1 || (class == 2 && newest);
                 let rank = if descends { -(number as i64) } else { number as i64 };
-                list.push(((class, rank), key, bytes));
+                let is_passed = class == 2 && if newest { number >= head } else { number < head };
+                list.push(((class, is_passed, rank), key, bytes));
             }
             list.sort();
             let positions: Vec<_> = list.iter().map(|item| order.position(item.1)).collect();

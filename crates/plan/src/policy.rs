@@ -40,7 +40,8 @@ pub enum Standing {
     /// Used a short while ago and expected again: the largest number first.
     Recent(u64),
     /// Waits for its first use: the largest number first, as in a history that is read backwards, until the application
-    /// reads from the other end; then the smallest first.
+    /// reads from the other end; then the smallest first. Versions that a program passes by come last: numbers are compared with the tick at which the
+    /// version that it read last was written ([`Usage::written`]).
     Waiting(u64),
     /// Used, and used again after all others: the smallest number first.
     Passed(u64),

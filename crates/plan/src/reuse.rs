@@ -1,15 +1,14 @@
 //! The order in which versions without hints are read again, learned from the readings so far.
 
 use crate::Version;
-use crate::order::Direction;
+use crate::scan::{Direction, Scan};
 use crate::sums::{Sums, Weight};
-use std::cmp::Ordering;
 
 /// The order in which versions without hints are expected to be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Reuse {
-    /// First the versions that were not read yet, from the newest or from the oldest, then the others, the one read
-    /// longest ago first.
+    /// First the versions that were not read yet, from the newest, from the oldest or from the one read last on, then the others, the
+    /// one read longest ago first.
     #[default]
     Scan,
     /// The version written or read last first.
@@ -82,28 +81,40 @@ pub(crate) struct Contest {
     read: Sums,
     /// Versions that were read, by the tick of their writing.
     read_by_age: Sums,
+    /// The tick at which the version was written that was unread and is the last one read since the last checkpoint; 0 if there is none.
+    head: u64,
     costs: Costs,
 }
 
 /// The costs of the orders, less the least of them, and the order that is followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Costs {
-    /// Of [`Reuse::Scan`] with the newest unread version first, and with the oldest first; of [`Reuse::Recency`]; of
-    /// [`Reuse::Age`].
-    of_orders: [u64; 4],
+    /// Of the [scans](Contest::scans).
+    of_scans: [u64; SCANS],
+    /// The number of the scan that costs least.
+    scan: usize,
+    of_recency: u64,
+    of_age: u64,
     /// Bytes read, halved with the costs.
     observed: u64,
     followed: Reuse,
 }
 
+/// Scans from an end, and from the version read last on, in both directions.
+const SCANS: usize = 4;
+
 impl Costs {
     fn of(&self, order: Reuse) -> u64 {
-        let [newest_first, oldest_first, recency, age] = self.of_orders;
         match order {
-            Reuse::Scan => newest_first.min(oldest_first),
-            Reuse::Recency => recency,
-            Reuse::Age => age,
+            Reuse::Scan => self.of_scans[self.scan],
+            Reuse::Recency => self.of_recency,
+            Reuse::Age => self.of_age,
         }
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut u64> {
+        let others = [&mut self.of_recency, &mut self.of_age];
+        self.of_scans.iter_mut().chain(others)
     }
 }
 
@@ -121,14 +132,30 @@ impl Contest {
         self.costs.followed
     }
 
-    /// Returns the end from which unread versions were read at less cost; `None` if there is none.
-    pub(crate) fn direction(&self) -> Option<Direction> {
-        let [newest_first, oldest_first, ..] = self.costs.of_orders;
-        match newest_first.cmp(&oldest_first) {
-            Ordering::Less => Some(Direction::NewestFirst),
-            Ordering::Equal => None,
-            Ordering::Greater => Some(Direction::OldestFirst),
-        }
+    /// Returns the scan that unread versions were read in at least cost.
+    pub(crate) fn scan(&self) -> Scan {
+        self.scans()[self.costs.scan]
+    }
+
+    fn scans(&self) -> [Scan; SCANS] {
+        let scan = |direction, head| Scan { direction, head };
+        [
+            scan(Direction::NewestFirst, 0),
+            scan(Direction::OldestFirst, 0),
+            scan(Direction::NewestFirst, self.head),
+            scan(Direction::OldestFirst, self.head),
+        ]
+    }
+
+    /// Takes in that the application writes: the next scan begins at an end.
+    pub(crate) fn write(&mut self) {
+        self.head = 0;
+    }
+
+    /// Returns the bytes of unread versions below the head.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn below_head(&self) -> u64 {
+        self.unread.before(self.head).bytes
     }
 
     #[cfg(any(test, feature = "check"))]
@@ -162,22 +189,24 @@ impl Contest {
     /// there and above.
     pub(crate) fn observe(&mut self, version: UseSoFar, reaches: &[u64]) {
         let held = self.unread.total().bytes + self.read.total().bytes;
-        let added = match reaches.iter().any(|&reach| reach < held) {
-            true => self.below(version, reaches),
-            // No order has a byte below any tier.
-            false => [0; 4],
-        };
-        let costs = &mut self.costs;
-        for (cost, more) in costs.of_orders.iter_mut().zip(added) {
-            *cost = cost.saturating_add(more);
+        // An order without a byte below any tier costs nothing.
+        if reaches.iter().any(|&reach| reach < held) {
+            self.add_costs(version, reaches);
         }
+        if version.read.is_none() {
+            self.head = version.written;
+        }
+        let costs = &mut self.costs;
         costs.observed = costs.observed.saturating_add(version.bytes);
         let is_over = costs.observed > held;
         costs.observed >>= u32::from(is_over);
-        let least = costs.of_orders.into_iter().min();
-        for cost in &mut costs.of_orders {
-            *cost = (*cost - least.unwrap_or(0)) >> u32::from(is_over);
-        }
+        let least = costs.each().map(|cost| *cost).min().unwrap_or(0);
+        costs
+            .each()
+            .for_each(|cost| *cost = (*cost - least) >> u32::from(is_over));
+        let best = (0..SCANS).min_by_key(|&scan| costs.of_scans[scan]);
+        let is_better = |&best: &usize| costs.of_scans[best] < costs.of_scans[costs.scan];
+        costs.scan = best.filter(is_better).unwrap_or(costs.scan);
         let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
         let best = orders.min_by_key(|&order| costs.of(order));
         if let Some(best) = best.filter(|&best| costs.of(best) < costs.of(costs.followed)) {
@@ -185,38 +214,42 @@ impl Contest {
         }
     }
 
-    /// Returns the costs of a reading by order, as [`Costs`] has them.
-    fn below(&self, version: UseSoFar, reaches: &[u64]) -> [u64; 4] {
+    /// Adds the costs of a reading.
+    fn add_costs(&mut self, version: UseSoFar, reaches: &[u64]) {
         let UseSoFar {
             written,
             read,
             bytes,
         } = version;
-        let (newest_first, oldest_first) = match read {
-            None => (
-                after(&self.unread, written),
-                self.unread.before(written).bytes,
-            ),
-            Some(read) => {
-                let before = self.unread.total().bytes + self.read.before(read).bytes;
-                (before, before)
-            }
-        };
-        let touched = read.unwrap_or(written);
-        let recency = after(&self.unread, touched) + after(&self.read, touched);
-        let age = after(&self.unread, written) + after(&self.read_by_age, written);
         let below = |before: u64| -> u64 {
             let end = before.saturating_add(bytes);
             let below = reaches.iter().map(|&reach| end.saturating_sub(reach));
             below.map(|below| below.min(bytes)).sum()
         };
-        // The version that was read last belongs on the fastest tier by recency: its bytes are moved there, too.
-        [
-            below(newest_first),
-            below(oldest_first),
-            below(recency).saturating_mul(2),
+        let of_scans = self.scans().map(|scan| {
+            below(match read {
+                None => scan.before(&self.unread, written),
+                Some(read) => self.unread.total().bytes + self.read.before(read).bytes,
+            })
+        });
+        let touched = read.unwrap_or(written);
+        let recency = after(&self.unread, touched) + after(&self.read, touched);
+        let age = after(&self.unread, written) + after(&self.read_by_age, written);
+        let [newest, oldest, down, up] = of_scans;
+        // The version that was read last belongs on the fastest tier by recency: its bytes are moved there, too. A scan that goes on from it moves the
+        // bytes that it passes by. An order that a program has none of is not to win by chance.
+        let twice = |cost: u64| cost.saturating_mul(2);
+        let added = [
+            newest,
+            oldest,
+            twice(down),
+            twice(up),
+            twice(below(recency)),
             below(age),
-        ]
+        ];
+        for (cost, more) in self.costs.each().zip(added) {
+            *cost = cost.saturating_add(more);
+        }
     }
 }
 
@@ -267,9 +300,15 @@ mod tests {
                         held.remove(&version);
                     }
                     (_, Some(before)) => {
+                        let head = contest.head;
+                        let is_passed = |u: &UseSoFar, is_behind: bool| u.read.is_none() && is_behind;
+                        let down = |u: &UseSoFar| if u.read.is_none() { -i128::from(u.written) } else { 0 };
+                        let up = |u: &UseSoFar| -down(u);
                         let expected = [
-                            below(&held, version, &reaches, |u| (u.read, i128::from(u.written) * if u.read.is_none() { -1 } else { 0 })),
-                            below(&held, version, &reaches, |u| (u.read, if u.read.is_none() { u.written } else { 0 })),
+                            below(&held, version, &reaches, |u| (u.read, down(u))),
+                            below(&held, version, &reaches, |u| (u.read, up(u))),
+                            2 * below(&held, version, &reaches, |u| (u.read, is_passed(u, u.written >= head), down(u))),
+                            2 * below(&held, version, &reaches, |u| (u.read, is_passed(u, u.written < head), up(u))),
                             2 * below(&held, version, &reaches, |u| std::cmp::Reverse(u.read.unwrap_or(u.written))),
                             below(&held, version, &reaches, |u| std::cmp::Reverse(u.written)),
                         ];
@@ -277,7 +316,7 @@ mod tests {
                         contest.observe(before, &reaches);
                         let least = expected.iter().min().copied().unwrap_or(0);
                         let halved = u32::from(before.bytes > held.values().map(|u| u.bytes).sum());
-                        let costs = contest.costs.of_orders.to_vec();
+                        let costs: Vec<_> = contest.costs.each().map(|cost| *cost).collect();
                         let expected: Vec<_> = expected.iter().map(|cost| (cost - least) >> halved).collect();
                         prop_assert_eq!(costs, expected);
                         let after = UseSoFar { read: Some(tick), ..before };
@@ -315,8 +354,8 @@ mod tests {
         // From the oldest to the newest: a scan.
         (0..10).for_each(|at| read(&mut contest, at, 10 + at as u64));
         assert_eq!(
-            (contest.followed(), contest.direction()),
-            (Reuse::Scan, Some(Direction::OldestFirst))
+            (contest.followed(), contest.scan().direction),
+            (Reuse::Scan, Direction::OldestFirst)
         );
         // The same two again and again.
         (20..60).for_each(|tick| read(&mut contest, tick % 2, tick as u64));

@@ -100,10 +100,10 @@ impl Ledger {
             member_buffer: _,
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
-        (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
+        (discarded, latest_encoding, order.scan(), awaited).hash(hasher);
         failing.hash(hasher);
         last_read.hash(hasher);
-        contest.costs().hash(hasher);
+        (contest.costs(), contest.below_head()).hash(hasher);
         hints.fingerprint(hasher);
         predictor.hash(hasher);
         for tier in tiers {

@@ -253,8 +253,6 @@ impl Plan {
         });
         let reaches: SmallVec<[u64; 4]> = reaches.collect();
         ledger.contest.observe(record.use_so_far(), &reaches);
-        if let Some(direction) = ledger.contest.direction() {
-            ledger.order.set_direction(direction);
-        }
+        ledger.order.set_scan(ledger.contest.scan());
     }
 }

@@ -53,8 +53,11 @@ impl Plan {
     pub(super) fn begin_checkpoint(&mut self, size: u64) {
         self.reopen();
         self.go_on();
-        self.ledger_mut().predictor.write();
-        self.ledger_mut().forget_predictions();
+        let ledger = self.ledger_mut();
+        ledger.contest.write();
+        ledger.order.set_scan(ledger.contest.scan());
+        ledger.predictor.write();
+        ledger.forget_predictions();
         self.phase.begin_checkpoint(size);
     }
 

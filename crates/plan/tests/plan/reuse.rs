@@ -60,6 +60,39 @@ fn a_second_pass_in_the_same_order_is_prefetched() {
     machine.read_back();
 }
 
+/// Reads some of 30 versions of 5 bytes, from an end on and at changing steps, without hints, on a device for three and a host for three.
+#[test]
+fn a_program_that_passes_versions_by_finds_the_next_ones_on_the_device() {
+    let passed_by = [0, 2, 3, 5, 8, 9, 11, 12, 15, 17, 18, 21, 23, 24, 27];
+    for is_newest_first in [true, false] {
+        for after in [AfterRestore::Keep, AfterRestore::Discard] {
+            let setup = Setup {
+                after,
+                ..keeping(&[15, 15, 400])
+            };
+            let mut machine = Machine::new(&setup);
+            for version in 0..30 {
+                machine.checkpoint(version, 5, false);
+                machine.settle();
+            }
+            let mut near = 0;
+            for from_end in passed_by {
+                let version = if is_newest_first {
+                    29 - from_end
+                } else {
+                    from_end
+                };
+                near += usize::from(machine.tiers_with(version)[0] == 0);
+                machine.restore(version, false);
+                machine.settle();
+            }
+            // All but the first ones, by which the direction is found.
+            assert!(near >= 12, "{near}, {is_newest_first}, {after:?}");
+            machine.read_back();
+        }
+    }
+}
+
 /// Writes 40 versions of 5 bytes, and reads every fourth one, up to 24: then 28 and 32 are predicted, among others.
 fn strides() -> Machine {
     let mut machine = Machine::new(&keeping(&[10, 400]));
