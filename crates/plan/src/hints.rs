@@ -29,10 +29,20 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
+    /// Returns the sequence number of the reading that is appended next.
+    pub(crate) fn behind(&self) -> u64 {
+        let last = self.queue.last_key_value();
+        last.map_or(FIRST, |(last, _)| last + 1)
+    }
+
+    /// Number of readings that are expected.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Appends a reading. Returns true if it is the next one of its version.
     pub(crate) fn push_back(&mut self, version: Version) -> bool {
-        let last = self.queue.last_key_value();
-        let (sequence, next) = (last.map_or(FIRST, |(last, _)| last + 1), None);
+        let (sequence, next) = (self.behind(), None);
         self.queue.insert(sequence, ExpectedRead { version, next });
         match self.readings.entry(version) {
             Entry::Vacant(entry) => {
@@ -91,11 +101,6 @@ impl Hints {
         self.unwritten.first().copied()
     }
 
-    /// Returns true if no reading is expected.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// Returns the versions to be read from a sequence number on.
     pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
         let rest = self.queue.range(sequence..);
@@ -147,9 +152,10 @@ impl Hints {
         self.queue.get(&first).map(|reading| reading.version)
     }
 
-    /// Returns the versions of the last readings, the last one first.
-    pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
-        self.queue.values().rev().map(|reading| reading.version)
+    /// Returns the versions of the readings before a sequence number, the last one first.
+    pub(crate) fn last_before(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
+        let readings = self.queue.range(..sequence).rev();
+        readings.map(|(_, reading)| reading.version)
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct Ledger {
     pub(crate) records: HashMap<Version, Record>,
     pub(crate) discarded: Discarded,
     pub(crate) hints: Hints,
+    /// True if hints named more readings, when the last ones were given, than the plan looks at ahead of a reading.
+    pub(crate) hints_reach_far: bool,
     pub(crate) predictor: Predictor,
     pub(crate) order: Order,
     /// Chooses the order of versions without hints.
@@ -162,6 +164,7 @@ impl Ledger {
             records: HashMap::new(),
             discarded: Discarded::default(),
             hints: Hints::default(),
+            hints_reach_far: false,
             predictor: Predictor::default(),
             order: Order::over(last + 1),
             contest: Contest::new(last + 1),

@@ -112,12 +112,16 @@ impl Plan {
             Event::WrittenAtOnce { version, size } => self.written_at_once(version, size)?,
             Event::ReadAtOnce { version } => self.read_at_once(version)?,
             Event::Abandon { ticket } => self.abandon(ticket),
-            Event::Hint { versions } => self.change_hints(versions, Ledger::hint),
+            Event::Hint { versions } => self.change_hints(versions, Ledger::hint_given),
             Event::HintNext { mut versions } => {
                 versions.reverse();
+                self.ledger_mut().forget_predictions();
                 self.change_hints(versions, Ledger::hint_next);
             }
-            Event::ForgetHints { versions } => self.change_hints(versions, Ledger::forget_hints),
+            Event::ForgetHints { versions } => {
+                self.ledger_mut().forget_predictions();
+                self.change_hints(versions, Ledger::forget_hints);
+            }
             Event::PrefetchStart => {
                 self.phase.prefetches = true;
                 self.phase.is_reading = true;
@@ -384,8 +388,7 @@ impl Plan {
     /// Returns the versions that the application hints, the one to be read last first. A version occurs once for each of its readings.
     pub fn hinted(&self) -> impl Iterator<Item = Version> + '_ {
         let ledger = self.ledger();
-        let are_given = !ledger.predictor.is_hinting();
-        ledger.hints.last().filter(move |_| are_given)
+        ledger.hints.last_before(ledger.predictor.first_hinted())
     }
 
     /// Returns the smallest number above those of all versions that were ever held and that hints name; `None` if there is none.

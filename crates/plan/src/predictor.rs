@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 /// Steps in succession that are looked up among the earlier ones.
 const CONTEXT: usize = 3;
 
-/// The most readings that are hinted: taking their hints back keeps other calls waiting.
-const MOST_HINTED: usize = 64;
+/// The most readings that are hinted, by the application or for predictions: taking hints back keeps other calls waiting.
+pub(crate) const MOST_HINTED: usize = 64;
 
 /// The most steps that are remembered, for the same reason: the table of steps grows all at once.
 const MOST_STEPS: usize = 1 << 14;
@@ -36,12 +36,12 @@ pub(crate) struct Predictor {
     right: usize,
     /// The readings that are hinted, the next one first.
     hinted: VecDeque<Version>,
-    /// True if all hints are predictions.
-    is_hinting: bool,
+    /// The sequence number of the first hint that is a prediction; all behind it are.
+    from: Option<u64>,
 }
 
 impl Predictor {
-    /// Takes in that a reading begins. `held`: number of versions held. Returns true if it was predicted.
+    /// Takes in the next reading, which begins or is hinted by the application. `held`: number of versions held. Returns true if it was predicted.
     pub(crate) fn read(&mut self, version: Version, held: usize) -> bool {
         self.most = self.most.max(held.min(MOST_STEPS));
         let came_true = self.step(0).zip(self.last);
@@ -111,25 +111,29 @@ impl Predictor {
     pub(crate) fn next(&self) -> Option<Version> {
         let ahead = self.hinted.len();
         let last = self.hinted.back().copied().or(self.last)?;
-        (ahead < self.right.min(MOST_HINTED))
-            .then(|| self.step(ahead).map(|step| last.wrapping_add(step)))?
+        (ahead < self.right).then(|| self.step(ahead).map(|step| last.wrapping_add(step)))?
     }
 
-    /// Notes that a predicted reading is hinted, behind those that are.
-    pub(crate) fn hinted(&mut self, version: Version) {
+    /// Notes that a predicted reading is hinted under a sequence number, behind those that are.
+    pub(crate) fn hinted(&mut self, version: Version, sequence: u64) {
         self.hinted.push_back(version);
-        self.is_hinting = true;
+        self.from = Some(self.first_hinted().min(sequence));
     }
 
-    /// Returns true if all hints are predictions.
-    pub(crate) fn is_hinting(&self) -> bool {
-        self.is_hinting
+    /// Returns the sequence number of the first hint that is a prediction: all behind it are, and none before it.
+    pub(crate) fn first_hinted(&self) -> u64 {
+        self.from.unwrap_or(u64::MAX)
     }
 
-    /// Notes that no prediction is hinted any more. Returns true if some may have been.
-    pub(crate) fn take_back(&mut self) -> bool {
+    /// Makes the first prediction a hint of the application.
+    pub(crate) fn give_first(&mut self) {
+        self.from = self.from.map(|from| from + 1);
+    }
+
+    /// Notes that no prediction is hinted any more. Returns the sequence number from which on all hints are predictions, if there may be some.
+    pub(crate) fn take_back(&mut self) -> Option<u64> {
         self.hinted.clear();
-        std::mem::take(&mut self.is_hinting)
+        self.from.take()
     }
 
     /// Takes in that the application writes: what was read before says less about the next reading.
@@ -148,7 +152,7 @@ impl std::hash::Hash for Predictor {
         behind.sort_unstable();
         (&self.steps, behind, self.expected.map(from_first)).hash(hasher);
         (self.most, self.last, self.right).hash(hasher);
-        (&self.hinted, self.is_hinting).hash(hasher);
+        (&self.hinted, self.from.is_some()).hash(hasher);
     }
 }
 
@@ -164,7 +168,7 @@ mod tests {
                 predictor.take_back();
             }
             while let Some(next) = predictor.next().filter(|&next| next < held) {
-                predictor.hinted(next);
+                predictor.hinted(next, 0);
             }
         }
         predictor.hinted.into()

@@ -3,45 +3,62 @@
 use super::Ledger;
 use crate::Version;
 use crate::config::AfterRestore;
+use crate::predictor::MOST_HINTED;
 
 impl Ledger {
-    /// Takes in that a reading of a version begins. Hints the readings that are predicted behind it, if the application hints none.
+    /// Adds a reading that the application names. A prediction of it becomes its hint; else predictions are taken back.
+    pub(crate) fn hint_given(&mut self, version: Version) {
+        let is_predicted = self.predicts() && self.predictor.read(version, self.records.len());
+        let is_first = self.hints.next(version) == Some(self.predictor.first_hinted());
+        if is_predicted && is_first && self.hints.after_next(version).is_none() {
+            return self.predictor.give_first();
+        }
+        self.forget_predictions();
+        self.hint(version);
+    }
+
+    /// Takes in that a reading of a version begins. Hints the readings that are predicted behind it and those that the application hints.
     pub(crate) fn predict(&mut self, version: Version) {
-        if self.tiers.len() == 1 || !self.policy.predicts() {
+        if !self.predicts() {
             return;
         }
-        if !self.predictor.is_hinting() && !self.hints.is_empty() {
-            return;
-        }
-        if !self.predictor.read(version, self.records.len()) {
+        if !self.is_hinted(version) && !self.predictor.read(version, self.records.len()) {
             self.forget_predictions();
         }
-        while let Some(next) = self.predictor.next() {
+        while self.hints.len() < MOST_HINTED
+            && let Some(next) = self.predictor.next()
+        {
             let is_left = match self.after_restore {
-                AfterRestore::Keep => true,
+                AfterRestore::Keep => !self.is_hinted(next),
                 AfterRestore::Discard => next != version && self.hints.next(next).is_none(),
             };
             if !is_left || self.held(next).is_none() {
                 break;
             }
-            self.predictor.hinted(next);
+            let sequence = self.hints.behind();
             self.hint(next);
+            self.predictor.hinted(next, sequence);
         }
+    }
+
+    fn predicts(&self) -> bool {
+        self.tiers.len() > 1 && self.policy.predicts()
     }
 
     /// Returns true if the application hints a reading of a version.
     pub(crate) fn is_hinted(&self, version: Version) -> bool {
-        !self.predictor.is_hinting() && self.hints.next(version).is_some()
+        let first = self.hints.next(version);
+        first.is_some_and(|first| first < self.predictor.first_hinted())
     }
 
     /// Takes the hints of predicted readings back.
     pub(crate) fn forget_predictions(&mut self) {
-        if !self.predictor.take_back() {
+        let Some(from) = self.predictor.take_back() else {
             return;
-        }
-        // All hints are predictions: also those whose readings are under way, or failed.
-        let hinted: Vec<_> = self.hints.last().collect();
-        hinted
+        };
+        // Also those whose readings are under way, or failed.
+        let predicted: Vec<_> = self.hints.from(from).collect();
+        predicted
             .into_iter()
             .for_each(|version| self.forget_hints(version));
     }

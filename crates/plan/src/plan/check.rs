@@ -1,7 +1,6 @@
 //! The invariants between two events, and the equality of derived data with its sources.
 
 use super::Plan;
-use crate::hints::Hints;
 use crate::ledger::{Base, EncodedSizes, Ledger};
 use crate::order::{ExtentId, Key};
 use crate::record::{Record, Replica, StoredForm};
@@ -309,7 +308,9 @@ impl Ledger {
         if !is_current {
             return Err(Violation::Outdated("where a version stands"));
         }
-        let unwritten: BTreeSet<Version> = Hints::last(&self.hints)
+        let unwritten: BTreeSet<Version> = self
+            .hints
+            .last_before(u64::MAX)
             .filter(|version| !self.records.contains_key(version))
             .collect();
         if self.hints.unwritten() != unwritten.len() as u64 {

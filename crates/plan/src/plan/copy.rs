@@ -43,6 +43,7 @@ impl Ledger {
             records: self.records.clone(),
             discarded: self.discarded.clone(),
             hints: self.hints.clone(),
+            hints_reach_far: self.hints_reach_far,
             predictor: self.predictor.clone(),
             order: self.order.clone(),
             contest: self.contest.clone(),

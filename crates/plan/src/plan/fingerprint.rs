@@ -78,6 +78,7 @@ impl Ledger {
             records,
             discarded,
             hints,
+            hints_reach_far,
             predictor,
             order,
             contest,
@@ -105,7 +106,7 @@ impl Ledger {
         last_read.hash(hasher);
         (contest.costs(), contest.below_head()).hash(hasher);
         hints.fingerprint(hasher);
-        predictor.hash(hasher);
+        (hints_reach_far, predictor).hash(hasher);
         for tier in tiers {
             let Tier {
                 config: _,

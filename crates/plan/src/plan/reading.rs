@@ -16,15 +16,19 @@ use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 /// The most expected reads of unwritten versions that one reading forgets: other calls wait meanwhile.
 const MOST_OVERDUE: usize = 64;
 
+/// Hints of a program that names the next reading each time: that one, and the one that is about to begin.
+const ONE_AHEAD: usize = 2;
+
 impl Plan {
     pub(super) fn change_hints(
         &mut self,
         versions: Vec<Version>,
         change: fn(&mut Ledger, Version),
     ) {
-        self.ledger_mut().forget_predictions();
         let versions = versions.into_iter();
         versions.for_each(|version| change(self.ledger_mut(), version));
+        let ledger = self.ledger_mut();
+        ledger.hints_reach_far = ledger.hints.len() > ONE_AHEAD;
     }
 
     /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
@@ -188,7 +192,7 @@ impl Plan {
         self.learn(version);
         let sequence = self.ledger_mut().hints.consume(version);
         // A prediction announces nothing.
-        let announced = sequence.filter(|_| !self.ledger().predictor.is_hinting());
+        let announced = sequence.filter(|&at| at < self.ledger().predictor.first_hinted());
         self.phase.follows_hints = announced.is_some();
         self.phase.reads[0] += u64::from(announced.is_some());
         let ledger = self.ledger_mut();
@@ -236,13 +240,13 @@ impl Plan {
         }
     }
 
-    /// Learns from a reading that no hint announced.
+    /// Learns from a reading, unless hints told it with many others: then versions that they do not name are used no more.
     fn learn(&mut self, version: Version) {
         let ledger = self.ledger_mut();
         let Some(record) = ledger.records.get(&version) else {
             return;
         };
-        if ledger.tiers.len() == 1 || ledger.is_hinted(version) {
+        if ledger.tiers.len() == 1 || (ledger.is_hinted(version) && ledger.hints_reach_far) {
             return;
         }
         let mut reach = 0_u64;

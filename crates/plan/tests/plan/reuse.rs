@@ -114,6 +114,54 @@ fn on_device(machine: &Machine) -> Vec<u64> {
     versions.filter(is_there).collect()
 }
 
+/// Hints each reading when the one before is over, so the device shows which versions the plan expects behind the hinted one.
+#[test]
+fn readings_behind_a_hint_for_the_next_one_are_predicted() {
+    let mut machine = Machine::new(&keeping(&[20, 400]));
+    for version in 0..40 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    for version in (0..32).step_by(4) {
+        machine.hint(vec![version]);
+        machine.settle();
+        machine.restore(version, false);
+        machine.settle();
+    }
+    machine.hint(vec![32]);
+    machine.settle();
+    let hinted: Vec<_> = machine.plan().hinted().collect();
+    assert_eq!(hinted, [32], "the application's hints");
+    let near = on_device(&machine);
+    assert!(near.contains(&32) && near.contains(&36), "{near:?}");
+    // Another hint than the predicted one takes all predictions back.
+    machine.hint(vec![3, 2]);
+    machine.settle();
+    assert_eq!(machine.plan().hinted().collect::<Vec<_>>(), [2, 3, 32]);
+    machine.read_back();
+}
+
+/// Reads the two newest of 12 versions again and again, and hints each reading when the one before is over: on a device for three,
+/// both stay.
+#[test]
+fn a_program_that_hints_one_ahead_has_its_order_learned() {
+    let mut machine = Machine::new(&keeping(&[15, 400]));
+    for version in 0..12 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    let mut far = 0;
+    for round in 0..40 {
+        let version = [2, 7, 2, 5, 7, 2, 5, 5, 7][round % 9];
+        machine.hint(vec![version]);
+        far += usize::from(round >= 20 && machine.tiers_with(version)[0] > 0);
+        machine.restore(version, false);
+        machine.settle();
+    }
+    assert_eq!(far, 0);
+    machine.read_back();
+}
+
 #[test]
 fn predictions_give_way_to_hints() {
     let mut machine = strides();
