@@ -162,7 +162,7 @@ impl Occupancy {
         let deadline = Instant::now() + timeout;
         let mut guard = self.lock.lock();
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        // This fence pairs with that of `Pass::drop`: either the drop sees the watcher and takes the lock, or this thread
+        // The fence pairs with that of `Pass::drop`: either the drop sees the watcher and takes the lock, or this thread
         // sees that the pass is gone.
         fence(Ordering::SeqCst);
         let mut late = false;

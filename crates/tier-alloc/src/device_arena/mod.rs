@@ -22,8 +22,8 @@ pub use report::{DeviceReport, Mapped};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceGrowth {
-    /// One call obtains all of the memory before [`DeviceArena::start`] returns (`cudaMalloc`): the baseline of HiPC'22
-    /// ("direct allocation").
+    /// A single call obtains all of the memory before [`DeviceArena::start`] returns (`cudaMalloc`): the baseline of
+    /// HiPC'22 ("direct allocation").
     DirectAlloc,
     /// All addresses are reserved at once, and memory is put behind them chunk by chunk in the background (HiPC'22
     /// §IV-A). The first chunk is usable within a fraction of a millisecond.

@@ -135,7 +135,7 @@ pub enum Pace {
         lead: usize,
     },
     /// The arena is touched up to twice the largest end of a copy or loan so far, at most `most` bytes beyond that end, and is not pinned.
-    /// This pace is for devices without a driver, whose copies pinning makes no faster.
+    /// The pace is for devices without a driver, whose copies pinning makes no faster.
     Doubling {
         /// Largest number of bytes that are touched ahead.
         most: usize,

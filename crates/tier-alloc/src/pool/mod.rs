@@ -3,7 +3,7 @@
 //! Members share capacity, never bytes: each member has its own arena, and a lease that says how many bytes of the arena
 //! it may use. So a member that dies or fails takes no other member's memory with it.
 //!
-//! Each member may have an equal part of the pool. Other members may borrow the slabs that a member does not want. They
+//! Each member may have an equal part of the pool. Other members may borrow the slabs that a member does not want, and
 //! give them back as soon as a member that has less than its fair share wants them (max-min fairness, in slabs). No two
 //! members ever hold the same slab: a slab is taken only if it was given back, or its holder is dead.
 //!

@@ -20,13 +20,13 @@ use vmm_host::VmmHost;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Baseline {
-    /// One call allocates and pins all of the memory before [`HostArena::start`](crate::HostArena::start) returns
+    /// A single call allocates and pins all of the memory before [`HostArena::start`](crate::HostArena::start) returns
     /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). The call takes seconds: 2 to 3 GB/s.
     DirectPin,
-    /// One thread sets small pages (4 KiB) to 0 one after the other, and pins all at the end (HiPC'22 §V-B, "incremental
+    /// A thread sets small pages (4 KiB) to 0 one after the other, and pins all at the end (HiPC'22 §V-B, "incremental
     /// memset"). Bytes are usable once they are set.
     IncrementalMemset,
-    /// The strategy that the paper proposes (HiPC'22 §IV): one thread touches huge pages with one write each, and pins all
+    /// The strategy that the paper proposes (HiPC'22 §IV): a thread touches huge pages with one write each, and pins all
     /// at the end. Pinning makes every copy of the process wait.
     TouchThenPin {
         /// The behaviour of touching while copies run.
