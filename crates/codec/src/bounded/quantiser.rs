@@ -146,7 +146,7 @@ pub(super) fn peak<F: Float>(input: &[u8]) -> f64 {
 }
 
 /// Returns the quantiser for a share of the largest magnitude, and the bound for the header. A header's bound is a normal
-/// number. If the exact bound is smaller, every value is stored bit for bit; only zeros need no such form.
+/// number. If the exact bound is smaller, every value is stored bit for bit, unless all are zeros, which keep every bound.
 pub(super) fn of_share(share: f64, peak: f64) -> (Quantiser, f64) {
     let exact = share * peak;
     let bound = exact.max(f64::MIN_POSITIVE);

@@ -234,7 +234,7 @@ impl Kernels {
         let report = Arg::address(pass.report);
         let [a, b, c, d, e] = front;
         // SAFETY of each launch: the arguments are as many as the kernel's parameters, and of their types. The kernel checks all
-        // bytes of the container before it uses them as offsets. It writes to `out` and to the report, which are lent by the
+        // bytes of the container before it uses them as offsets, and writes to `out` and to the report, which are lent by the
         // caller's promise.
         match header.codec {
             CodecId::Planes if Predictor::of(&header) == Predictor::Polynomial => {
