@@ -2,8 +2,8 @@
 //!
 //! A restore follows a version's parents up to a difference without a parent, and reads chunks from the places that these
 //! differences name. A difference without a parent names the place of every chunk, so a restore follows no difference before
-//! it. Some differences hold few chunks of the newest checkpoint. These chunks are stored again with the consolidated
-//! difference, so that no restore reads the old differences for them. The method is the capping of Lillibridge, Eshghi and
+//! it. If a difference holds few chunks of the newest checkpoint, these chunks are stored again with the consolidated
+//! difference, so that no restore reads the old difference for them. The method is the capping of Lillibridge, Eshghi and
 //! Bhagwat (Improving Restore Speed for Backup Systems that Use Inline Chunk-Based Deduplication, FAST'13), with differences
 //! in place of containers.
 
