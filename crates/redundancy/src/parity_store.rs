@@ -168,8 +168,8 @@ impl ParityStore {
         self.truncations.lock()
     }
 
-    /// Changes the truncations and their files. `decide` enters new truncations, and returns those to be removed. They are removed once
-    /// the new ones are on the disk.
+    /// Changes the truncations and their files. `decide` enters new truncations, and returns the old ones, which are removed once the new
+    /// ones are on the disk.
     fn change(&self, decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>) -> Result<()> {
         let _one_at_a_time = self.changing.lock();
         let mut truncations = self.truncations();
@@ -241,7 +241,7 @@ impl ParityStore {
         }
     }
 
-    /// Enters the directories that a rank left in a node's directory. They are removed once a version of this run is protected.
+    /// Enters the directories that a rank left in a node's directory, to be removed once a version of this run is protected.
     pub(crate) fn enter_left(&self, node_local: &Path, rank: u32) {
         let parity = node_local.join(HOME).join(rank.to_string());
         let pieces = node_local.join(format!("{PIECES}{rank}"));

@@ -240,8 +240,8 @@ impl Protected {
         }
     }
 
-    /// Forgets the protection of versions above `after`, from which the group goes on. They are forgotten for good once this rank begins to
-    /// write its first version, and not before.
+    /// Forgets the protection of versions above `after`, from which the group goes on. The protection is forgotten for good once this rank
+    /// begins to write its first version, and not before.
     pub fn forget_after(&self, after: Option<u64>) {
         let from = after.map_or(Some(0), |after| after.checked_add(1));
         if let Some(from) = from {

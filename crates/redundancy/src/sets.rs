@@ -15,7 +15,7 @@ pub struct Member {
 /// Members that store parity of each other's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    /// The members, in an order that all ranks compute. No two are of the same node.
+    /// The members, in the order of their shards in the code. No two are of the same node.
     pub members: Vec<Member>,
     /// The number of members that may be lost at a time: fewer than the scheme says if the set is small, and 0 for a set of one member.
     pub tolerates: usize,

@@ -141,7 +141,7 @@ impl Worker {
         if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
             // No member has files of an earlier version of this number any more. A version that was discarded meanwhile stays discarded.
-            // Its protection goes on, as the other members need this member's shards, but the protection does not count.
+            // The version is protected nevertheless, as the other members need this member's shards, but the protection does not count.
             let is_wanted = || protecting.as_ref().is_some_and(|it| !it.is_unwanted());
             self.store.take_back(version, self.start, is_wanted)?;
             let pending = Arc::clone(&self.pending);
