@@ -44,7 +44,7 @@ struct Inner {
     len: usize,
     host_accessible: bool,
     ledger: Mutex<Ledger, { rank::DEVICE_LEAF }>,
-    /// Mapped chunks, unsorted. Each is unmapped by a call of its own.
+    /// Mapped chunks, unsorted. Each chunk is unmapped by a separate call.
     chunks: Mutex<Vec<Chunk>, { rank::CHUNKS }>,
     /// Pinned pieces, sorted. A single call cannot copy across the border of two pieces.
     pins: RwLock<Vec<Range<usize>>, { rank::DEVICE_LEAF }>,

@@ -28,7 +28,7 @@ pub(crate) struct Truncations {
     were_noted: bool,
     /// The truncations that count and have no file yet: the next change makes the files.
     unmade: BTreeSet<Truncation>,
-    /// The truncation of this run, until it begins to write a version of its own.
+    /// The truncation of this run, until this run begins to write a version.
     unwritten: Option<Truncation>,
     /// The truncations whose versions may still have files.
     untidy: Vec<Truncation>,

@@ -11,7 +11,7 @@
 //! The diagram shows the default. The strategies that it was measured against, those of HiPC'22 and of the driver, need
 //! the feature `baselines`: see [`DeviceGrowth`] and [`HostGrowth`].
 //!
-//! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
+//! Each arena has a few threads, which end with it. Levels ([`DeviceArena::usable`],
 //! [`HostArena::touched`], [`HostArena::pinned`]) rise, and fall only when memory is given back
 //! ([`DeviceArena::resize`], [`HostArena::resize`]). Reading a level costs one load.
 //!
