@@ -32,9 +32,9 @@ pub struct Choice {
 ///
 /// Bytes are counted in `steps` equal parts of the budget, each option's rounded up. So the choice is within the
 /// budget, and the best of all if all options' bytes are multiples of a part. If the budget suffices for all jobs, or
-/// none writes, bytes do not matter and one part will do.
+/// no job writes, bytes do not matter and `steps` has no effect.
 ///
-/// Takes time and as many bytes as candidates times `nodes` times `steps`.
+/// The time, and the bytes of memory, grow as the number of candidates times `nodes` times `steps`.
 #[must_use]
 pub fn least_loss(
     candidates: &[Candidate],
@@ -62,7 +62,7 @@ pub fn least_loss(
     for parts in 0..=steps {
         least[parts * row] = 0;
     }
-    // The way to each state, by candidate: 0, or one more than the option by which it was reached.
+    // By candidate and state: one more than the option by which the state was reached; 0 if the candidate did not change it.
     let mut came: Vec<Vec<u8>> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         let freed = usize::try_from(candidate.nodes).unwrap_or(nodes).min(nodes);
@@ -77,7 +77,7 @@ pub fn least_loss(
                 let at = parts * row + to;
                 for &(loss, takes, number) in options.iter().filter(|option| option.1 <= parts) {
                     let from = (parts - takes) * row + to.saturating_sub(freed);
-                    // Nothing is to be gained by jobs without nodes.
+                    // A job without nodes and bytes does not change the state.
                     let reached = least[from].saturating_add(loss);
                     if from != at && reached < least[at] {
                         (least[at], by[at]) = (reached, number);
