@@ -3,7 +3,7 @@ use crate::{GpuId, HostId, MAX_BYTES, PlacementError, Topology};
 /// A GPU's part in a group checkpoint, in bytes (SC'22 showcase, slides 49 and 61).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// Bytes by which the checkpoint is larger than the free space. These bytes are sent elsewhere.
+    /// Bytes by which the checkpoint is larger than the free space, to be sent elsewhere.
     Remainder(u64),
     /// Bytes by which the free space is larger than the checkpoint. Other GPUs may use this room.
     Spare(u64),

@@ -99,8 +99,8 @@ impl Schedule {
         &self.transfers
     }
 
-    /// Returns the time at which the last transfer ends, if transfers share each limit in proportion to their bytes. This is
-    /// the longest of the times that the links, ports and limits take for the bytes that pass them.
+    /// Returns the time at which the last transfer ends, if transfers share each limit in proportion to their bytes: the
+    /// longest of the times that the links, ports and limits take for the bytes that pass them.
     pub fn makespan(&self) -> ExactTime {
         self.makespan
     }

@@ -9,7 +9,7 @@ use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
 /// second.
 ///
 /// A GPU reaches a peer over a *link* between the two (NVLink), or through a *switch* on which both have a port (NVSwitch,
-/// a PCIe switch, a network). It reaches a host over a *host link*, which several GPUs may share. All of them carry data
+/// a PCIe switch, a network). A GPU reaches a host over a *host link*, which several GPUs may share. All of them carry data
 /// at the same time, as each GPU has enough copy engines (SC'22 showcase, slide 61). The *egress* of a GPU may limit the
 /// bytes that it sends to all destinations together; its *ingress* may limit the bytes that peers send to it.
 ///
@@ -58,7 +58,7 @@ pub struct Topology {
     total: u64,
 }
 
-/// A GPU of the topology. Its lists hold indices into the topology's lists.
+/// A GPU of the topology, with indices into the topology's lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub(crate) egress: Option<u64>,
