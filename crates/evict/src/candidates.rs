@@ -25,7 +25,7 @@ pub enum Distance {
     /// The prefetch distance: the number of hints before this one in the restore order. Distances from 2^32 − 2 on
     /// count as equal.
     At(u64),
-    /// No hint names the copy. It is farther than every hinted copy.
+    /// No hint names the copy, which counts as farther than every hinted copy.
     Unhinted,
 }
 

@@ -40,7 +40,7 @@ impl State {
         Self::Consumed,
     ];
 
-    /// Returns the state after `event`. No other function changes the state of a copy.
+    /// Returns the state after `event`: the only transition function of the life cycle.
     ///
     /// ```text
     ///                write began                  read began
