@@ -35,7 +35,7 @@ pub enum Action {
     },
     /// Drops the stored state of `step`.
     Forget {
-    /// The step whose state is dropped.
+        /// The step whose state is dropped.
         step: usize,
     },
 }
