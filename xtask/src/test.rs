@@ -30,6 +30,7 @@ struct Tests {
     arguments: Vec<String>,
     /// The package of the tests.
     package: String,
+    /// The folder in which the tests run: that of the package.
     folder: PathBuf,
     /// The file that gets the tests' output.
     log: PathBuf,
