@@ -74,7 +74,7 @@ impl Simulation {
     /// for the links of its transfers, and for its evictions.
     ///
     /// # Errors
-    /// As [`Simulation::run`].
+    /// The errors of [`Simulation::run`].
     pub fn run_with_timeline(
         &self,
         workloads: &[Workload],

@@ -57,7 +57,7 @@ pub fn least_loss(
         }
     };
     let row = nodes + 1;
-    // The least loss, by parts of the budget, then by nodes freed (all that are needed, or more).
+    // The least loss by parts of the budget, then by nodes freed. The last column stands for `nodes` or more.
     let mut least = vec![u64::MAX; row * (steps + 1)];
     for parts in 0..=steps {
         least[parts * row] = 0;
@@ -71,7 +71,7 @@ pub fn least_loss(
         let options: Vec<_> = options
             .filter_map(|(option, number)| Some((option.loss, step_of(option.bytes)?, number)))
             .collect();
-        // From the most parts and nodes down, so that each state is read before this candidate changes it.
+        // Parts and nodes fall, so that each state is read before this candidate changes it.
         for parts in (0..=steps).rev() {
             for to in (1..row).rev() {
                 let at = parts * row + to;

@@ -1,4 +1,4 @@
-//! Trunks: links of so many flows that not all of these are updated when one starts or ends.
+//! Trunks: links that many flows share, so that not all flows are updated when a flow starts or ends.
 //!
 //! All flows that a trunk limits have the same rate, its *level*. So a trunk counts the service that each of them gets,
 //! in bytes, as fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair

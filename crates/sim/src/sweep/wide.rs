@@ -85,7 +85,7 @@ enum Program {
     /// Between two writes, `reads` versions are read again; `recent` percent of these are among the newest tenth.
     /// The oldest version is dropped when more than a half of all are held.
     Again { reads: usize, recent: usize },
-    /// Binomial checkpointing with so many slots.
+    /// Binomial checkpointing with `slots` slots.
     Revolve { slots: usize },
 }
 

@@ -54,7 +54,7 @@ struct PlayerTimes {
 }
 
 impl GpuPlayer<'_> {
-    /// Plays its history, meets the others by a line each way, and prints what it measured.
+    /// Plays the process's history, meets the others by a line each way, and prints the measurement.
     pub(in crate::experiments) fn serve(&self) -> Result<()> {
         let machine = Machine::on(device_of(self.index)?, QUARTERS, self.quick);
         let workload = self.workload(&machine)?;
