@@ -65,10 +65,10 @@ pub struct Experiment {
     pub name: &'static str,
     /// The description in one line.
     pub about: &'static str,
-    /// True if it measures a GPU. Then it is left out where there is none, unless it was named.
+    /// True if the experiment measures a GPU. Without a GPU, such an experiment runs only if it is named.
     pub needs_gpu: bool,
-    /// Measures. It runs in a process of its own, so memory that one experiment touched is untouched
-    /// again for the next.
+    /// The function that measures. Each experiment runs in a process of its own, so that no experiment finds memory that an
+    /// earlier one touched.
     pub run: fn(&mut Run) -> Result<()>,
 }
 
@@ -91,7 +91,7 @@ impl Experiment {
 /// Does the work of one process of an experiment that needs several, and talks with the others by lines on its input and output.
 ///
 /// # Errors
-/// When `work` is not that of the experiment, when it fails, or when the parent is gone.
+/// An error if `work` is not that of the experiment, when it fails, or when the parent is gone.
 pub fn child(experiment: &str, work: &str) -> Result<()> {
     match experiment {
         "alloc" => alloc::child(serde_json::from_str(work)?),
@@ -106,7 +106,7 @@ pub fn child(experiment: &str, work: &str) -> Result<()> {
     }
 }
 
-/// The experiment of this name.
+/// Returns the experiment of this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS
         .iter()
@@ -123,7 +123,7 @@ pub struct Run {
     quick: bool,
     rows: Vec<Row>,
     out: Option<PathBuf>,
-    /// The end of this piece of the run.
+    /// Time at which this piece of the run ends; `None` without a limit.
     until: Option<Instant>,
     cells_left: usize,
     /// The errors of cells.
@@ -131,7 +131,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run that has found nothing yet.
+    /// Makes a run without rows.
     pub fn new(experiment: &'static str, quick: bool) -> Self {
         Self {
             experiment,
@@ -144,11 +144,11 @@ impl Run {
         }
     }
 
-    /// Writes what was found so far to `path` again and again, so that little is lost if the run is ended from outside. If an earlier run
+    /// Writes the rows so far to `path` again and again, so that little is lost if the run is ended from outside. If an earlier run
     /// finished cells there, this run goes on after them: their rows stay, and [`cell`](Self::cell) does not measure them again.
     ///
     /// # Errors
-    /// When `path` is there and holds no rows.
+    /// An error if `path` exists and holds no rows.
     pub fn writing_to(mut self, path: &Path) -> Result<Self> {
         if path.exists() {
             let is_own =
@@ -163,20 +163,20 @@ impl Run {
         Ok(self)
     }
 
-    /// Begins no [cell](Self::cell) that is not expected to end within this time from now.
+    /// Sets a limit: no [cell](Self::cell) begins that is not expected to end within this time from now.
     #[must_use]
     pub fn within(mut self, time: Option<Duration>) -> Self {
         self.until = time.map(|time| Instant::now() + time);
         self
     }
 
-    /// Measures one cell of an experiment that may run in several pieces. A cell that an earlier piece finished is not measured again, and
-    /// one that is not expected to end in this piece's time is left for the next. The last row of a cell has the time that it took,
-    /// and its origin: command, machine and time. A cell that fails leaves no rows, and is [told](Self::failed) at the end: the others are
-    /// measured all the same.
+    /// Measures one cell of an experiment that may run in several pieces. A cell that an earlier piece finished is not measured again. A
+    /// cell that is not expected to end in this piece's time is left for the next piece. The last row of a cell has the time that the cell
+    /// took, and its origin: command, machine and time. A cell that fails leaves no rows and is in [`failed`](Self::failed); the others
+    /// are measured nevertheless.
     ///
     /// # Errors
-    /// When rows cannot be written.
+    /// An error if rows cannot be written.
     pub fn cell(
         &mut self,
         name: &str,
@@ -232,18 +232,17 @@ impl Run {
         }
     }
 
-    /// Returns true if the run is to be done in seconds: the same work with less data and fewer rounds. All experiments together have less than two
-    /// minutes then, on two cores without a GPU.
+    /// Returns true if the run should take seconds only: it then does the same work with less data and fewer rounds. All quick experiments
+    /// together take less than two minutes on two cores without a GPU.
     pub fn is_quick(&self) -> bool {
         self.quick
     }
 
-    /// Reports one `value` in `unit`. How a `case` is written decides how it is drawn, see
-    /// [`Row::case`]. The row is returned so that it can be put [against](Row::against) a reference. In a quick run its case
-    /// begins with `run=quick`.
+    /// Reports one `value` in `unit`. The report draws the row by its `case`, see [`Row::case`]. Returns the row, so that the caller
+    /// can compare it [against](Row::against) a reference. In a quick run, the case begins with `run=quick`.
     ///
     /// # Errors
-    /// When `value` is no finite number.
+    /// An error if `value` is not finite.
     pub fn value(&mut self, case: &str, metric: &str, unit: &str, value: f64) -> Result<&mut Row> {
         ensure!(value.is_finite(), "{} of {case} is {value}", metric);
         eprintln!(
@@ -271,11 +270,11 @@ impl Run {
         self.value(case, metric, "ns", time.as_nanos() as f64)
     }
 
-    /// Reports repeated measurements: the median, whose row is returned, and the smallest and the largest
-    /// as the metrics `… min` and `… max`.
+    /// Reports repeated measurements: the median, and the smallest and the largest as the metrics `… min` and `… max`. Returns the
+    /// median's row.
     ///
     /// # Errors
-    /// When there is no sample, or one is no finite number.
+    /// An error if there is no sample, or one is not finite.
     pub fn samples(
         &mut self,
         case: &str,
@@ -297,7 +296,7 @@ impl Run {
     }
 }
 
-/// A folder on the disk that is measured: below the one that `TIERFLOW_STORE` names, else below the one for temporary files.
+/// Makes a folder on the measured disk: below the folder that `TIERFLOW_STORE` names, or else below that for temporary files.
 fn measured_folder() -> Result<TempDir> {
     Ok(match std::env::var_os("TIERFLOW_STORE") {
         Some(folder) => TempDir::new_in(folder)?,
@@ -305,7 +304,7 @@ fn measured_folder() -> Result<TempDir> {
     })
 }
 
-/// Waits until all memory of the engine's caches is there: memory that is still being touched is another measurement.
+/// Waits until all memory of the engine's caches is touched, as growing caches would be another measurement.
 fn wait_grown(engine: &Engine) {
     let is_grown = || {
         let device = engine.reports().device;

@@ -6,8 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use tierflow_device::{Choice, Device, Error, Unavailable, open};
 
-/// Returns the facts that figures are compared by: processor, cores, memory, GPUs. Each has a line; a fact that cannot be
-/// found out is left out.
+/// Returns the facts that describe the machine: processor, cores, memory, GPUs. Each fact is a line; an unknown fact is left out.
 pub fn facts() -> Vec<String> {
     let field = |path: &str, key: &str| {
         let text = std::fs::read_to_string(path).ok()?;
@@ -36,12 +35,12 @@ pub fn facts() -> Vec<String> {
     facts
 }
 
-/// Returns true if a driver has put an NVIDIA GPU here.
+/// Returns true if an NVIDIA driver shows a GPU.
 pub fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
-/// The GPUs, one line each.
+/// Returns the GPUs, one line each.
 pub fn gpus() -> Vec<String> {
     let query = [
         "--query-gpu=name,memory.total,driver_version",
@@ -59,8 +58,8 @@ pub fn gpus() -> Vec<String> {
         .collect()
 }
 
-/// The device of one of several processes or threads, by its number: a GPU of its own as long as there are enough, else they share
-/// the GPUs in turn; plain memory where there is none.
+/// Returns the device of process or thread number `index`: GPU `index`, counted round if there are fewer GPUs; plain memory without a
+/// GPU.
 pub(crate) fn device_of(index: usize) -> Result<Device> {
     let opened = match open(Choice::Cuda { ordinal: index }) {
         Err(Error::Unavailable(Unavailable::NoSuchGpu { count, .. })) if count > 0 => {

@@ -1,4 +1,4 @@
-//! Child processes that are told what to do line by line, and answer line by line.
+//! Child processes that read tasks line by line, and answer line by line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// How long a child may take to end once its input has ended, before it is killed.
+/// Time from the end of a child's input until it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process of an experiment: of this program, or of another one that takes the same arguments. Dropping it ends its input, and the process with it.
+/// A process of an experiment: of this program, or of another one that takes the same arguments. Dropping it ends the process's input and,
+/// with it, the process.
 pub(crate) struct Process {
     child: Child,
     /// `None` once it was ended.
@@ -26,7 +27,7 @@ impl Process {
         Self::start_of(&std::env::current_exe()?, experiment, work)
     }
 
-    /// The same of another program.
+    /// Starts a process of another program that does `work`.
     pub(crate) fn start_of(
         program: &Path,
         experiment: &str,
@@ -70,7 +71,7 @@ impl Process {
         line.context("a child process says nothing (its own words are above)")
     }
 
-    /// Has all of them meet: a line from each, then one to each.
+    /// Lets all processes meet: reads a line from each, then writes one to each.
     pub(crate) fn all_meet(processes: &mut [Self]) -> Result<()> {
         for process in &*processes {
             process.hear()?;
@@ -80,7 +81,7 @@ impl Process {
             .try_for_each(|process| process.tell(""))
     }
 
-    /// Has all of them meet so often, and returns the answer of each once it has ended: its files and memory are given back by then.
+    /// Lets all processes meet a number of times. Returns the answer of each once the process has ended and given back its files and memory.
     pub(crate) fn answers<T: DeserializeOwned>(
         mut processes: Vec<Self>,
         meetings: u64,
@@ -96,7 +97,7 @@ impl Process {
         answers.collect()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub(crate) fn wait(&mut self) -> Result<()> {
         let ended = self.child.wait()?;
         ensure!(ended.success(), "a child process failed: {ended}");
@@ -122,14 +123,14 @@ impl Drop for Process {
     }
 }
 
-/// Within a child: a line to the parent.
+/// Writes a line to the parent, within a child.
 pub(crate) fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-/// Within a child: meets the others of [`Process::all_meet`].
+/// Meets the others of [`Process::all_meet`], within a child.
 pub(crate) fn meet() -> Result<()> {
     say("here")?;
     let read = std::io::stdin().read_line(&mut String::new())?;

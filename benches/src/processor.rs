@@ -16,17 +16,17 @@ pub struct Timings {
     pub read: u64,
     /// Bytes that disks were asked to write.
     pub written: u64,
-    /// System calls that wrote.
+    /// Number of system calls that wrote.
     pub writes: u64,
 }
 
 impl Timings {
-    /// Cores that were busy on average.
+    /// Returns the number of cores that were busy on average.
     pub fn cores(&self) -> f64 {
         self.processor.as_secs_f64() / self.time.as_secs_f64()
     }
 
-    /// Bytes/s, of so many bytes.
+    /// Returns the bytes/s of work on `bytes` bytes.
     pub fn rate(&self, bytes: u64) -> f64 {
         bytes as f64 / self.time.as_secs_f64()
     }
@@ -35,7 +35,7 @@ impl Timings {
 /// Does the work and measures it. Nothing else may be under way in this process.
 ///
 /// # Errors
-/// The errors of the work, and figures that the kernel does not tell.
+/// The errors of the work, and an error if the kernel does not provide the figures.
 pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Timings> {
     let (disks, processor, begun) = (disks()?, used(), Instant::now());
     work()?;
@@ -55,7 +55,7 @@ fn used() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Bytes that this process read from disks, and wrote to them; its calls that wrote.
+/// Returns the bytes that this process read from disks, the bytes that it wrote to them, and the number of its calls that wrote.
 fn disks() -> Result<[u64; 3]> {
     let text = std::fs::read_to_string("/proc/self/io")?;
     let value = |key: &str| {

@@ -1,6 +1,6 @@
 //! Pseudo-random numbers that are the same in every run.
 
-/// The SplitMix64 number of a seed, or of a place.
+/// Returns the SplitMix64 number of a seed or of an index.
 pub fn mix(seed: u64) -> u64 {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -8,7 +8,7 @@ pub fn mix(seed: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The number from 0 to 1, 1 excluded, that the upper 53 bits of a random word make.
+/// Returns a number in `0..1` from the upper 53 bits of a random word.
 pub fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1_u64 << 53) as f64
 }

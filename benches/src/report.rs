@@ -29,7 +29,7 @@ pub struct Row {
     pub value: f64,
     /// `ns`, `bytes`, `bytes/s`, `1` for a plain number, or any other word.
     pub unit: String,
-    /// The value to compare with, in `unit`: a physical limit, a paper's figure, a goal.
+    /// The value to compare with, in `unit`: a physical limit, a paper's figure, or a goal.
     pub reference: Option<f64>,
     /// `value / reference`.
     pub ratio: Option<f64>,
@@ -44,8 +44,7 @@ impl Row {
         self.case.starts_with("run=quick")
     }
 
-    /// Compares the value with `reference`, which has the same unit. A reference that nothing can be
-    /// compared with (zero, not finite) is left out.
+    /// Compares the value with `reference`, which has the same unit. A reference of 0, or one that is not finite, is left out.
     pub fn against(&mut self, reference: f64) {
         if reference.is_finite() && reference != 0.0 {
             self.reference = Some(reference);
@@ -59,7 +58,7 @@ impl Row {
 pub struct Spread {
     /// The smallest sample.
     pub min: f64,
-    /// The middle one, or the mean of the two in the middle.
+    /// The middle sample, or the mean of the two in the middle.
     pub median: f64,
     /// The largest sample.
     pub max: f64,
@@ -67,7 +66,7 @@ pub struct Spread {
 
 impl Spread {
     /// # Errors
-    /// When there is no sample, or one is no finite number.
+    /// An error if there is no sample, or one is not finite.
     pub fn of(samples: &[f64]) -> Result<Self> {
         let is_finite = samples.iter().all(|sample| sample.is_finite());
         ensure!(is_finite, "samples not finite: {samples:?}");
@@ -81,7 +80,8 @@ impl Spread {
     }
 }
 
-/// Each of `ours` over what `theirs` has in the same place: of the same round, in which what else the machine does meets both.
+/// Returns each value of `ours` divided by that of `theirs` at the same index. The two are of the same round, in which other load of the
+/// machine affects both.
 pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     let pairs = ours.iter().zip(theirs);
     pairs.map(|(ours, theirs)| ours / theirs).collect()
@@ -90,11 +90,11 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
 /// Writes rows as JSON, one a line.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// An error if the file cannot be written.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
     let lines = rows.iter().map(serde_json::to_string);
     let lines = lines.collect::<serde_json::Result<Vec<_>>>()?.join(",\n");
-    // A run that is ended from outside leaves the file as it was, or as it is now.
+    // A run that is ended from outside leaves either the old file or the new one.
     let written = replace_file(path, format!("[\n{lines}\n]\n").as_bytes(), false);
     written.with_context(|| format!("cannot write {}", path.display()))
 }
@@ -102,14 +102,14 @@ pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
 /// Reads rows that [`write_rows`] wrote.
 ///
 /// # Errors
-/// When the file cannot be read or has another schema.
+/// An error if the file cannot be read or has another schema.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
     let json =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&json).with_context(|| format!("{} has another schema", path.display()))
 }
 
-/// Reads a report that is kept with the book. Its rows have its name, a machine and a date, as their origin.
+/// Reads a report that is kept with the book. The rows have the report's name (a machine and a date) as their origin.
 ///
 /// # Errors
 /// The errors of [`read_rows`].
@@ -121,11 +121,11 @@ pub fn read_kept(path: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Puts `rows`, to four digits, into a kept report, in place of what it has of the same experiments; where `metrics` are named,
-/// those alone with their extremes. The report is made where there is none.
+/// Puts `rows`, rounded to four digits, into a kept report, in place of its rows of the same experiments. If `metrics` are named, only
+/// these with their extremes are kept. A missing report is created.
 ///
 /// # Errors
-/// When the report cannot be read or written.
+/// An error if the report cannot be read or written.
 pub fn keep(report: &Path, mut rows: Vec<Row>, metrics: &[String]) -> Result<()> {
     let mut kept = match report.exists() {
         true => read_rows(report)?,
@@ -159,7 +159,7 @@ mod tests {
         run.into_rows()
     }
 
-    /// The schema's description carries an example; it must be what is written, byte for byte.
+    /// The example in the schema's description must equal the written file byte for byte.
     #[test]
     fn the_documented_example_is_what_is_written() {
         let page = include_str!("../../docs/src/report.md");

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-/// Does `work` with each item on a thread of its own, and waits for all; what they return, in the items' order.
+/// Does `work` with each item on a thread of its own, and waits for all. Returns their results in the items' order.
 ///
 /// # Errors
 /// The error of the first item whose work failed.
@@ -18,7 +18,7 @@ pub(crate) fn on_threads<T: Send, R: Send>(
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        // All of them, before the first error is returned.
+        // All threads end before the first error is returned.
         let joined: Vec<Result<R>> = joined.collect();
         joined.into_iter().collect()
     })

@@ -1,5 +1,5 @@
-//! Containers of codecs, and frames: sound ones with some bytes overwritten, with a right check or without, and any bytes. And
-//! any input, which comes back.
+//! Containers of codecs, and frames: sound ones with some bytes overwritten, with a right checksum or a wrong one, and any bytes. Also any
+//! input, which must survive encoding and decoding.
 #![no_main]
 
 #[path = "../../crates/codec/tests/common/nvcomp.rs"]
@@ -21,10 +21,10 @@ use tierflow_codec::{
     decode, decode_to_vec,
 };
 
-/// A short container may stand for a long input of zeros, which is no finding.
+/// The most bytes of a decoded input. A short container may stand for a long input of zeros, which is no finding.
 const MOST_BYTES: u64 = 1 << 22;
 
-/// What is done to a sound container: where, and what is written there.
+/// Changes of a sound container: the offset, and the byte that is written there.
 type Edits = Vec<(u16, u16)>;
 
 fn methods(element: Element) -> Vec<Method> {
@@ -57,7 +57,7 @@ static CONTAINERS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut all: Vec<_> = all
         .map(|container| container.expect("a sound input"))
         .collect();
-    // More than a block of 64 KiB, of what does not shrink.
+    // More than a block of 64 KiB of bytes that do not become smaller.
     let long = [mixed.as_slice(), &mixed[30_000..], &mixed].concat();
     for codec in NvcompCodec::ALL {
         all.push(nvcomp::container(codec, Element::I32, &long));
@@ -90,7 +90,7 @@ fuzz_target!(|input: (u8, Edits, bool, bool, Vec<u8>)| {
     }
     let mut container = CONTAINERS[usize::from(which) % CONTAINERS.len()].clone();
     for (at, value) in edits {
-        // Nearly always where sizes are: in the header, the table and the first block's header.
+        // Nearly all changes are where sizes are: in the header, the table and the first block's header.
         let most = if at & 0x8000 == 0 {
             512
         } else {

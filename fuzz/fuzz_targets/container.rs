@@ -1,4 +1,4 @@
-//! Files that nobody vouches for: sound ones with some words overwritten, with right sums or without, and any bytes.
+//! Files from an untrusted source: sound files with some words overwritten, with right checksums or wrong ones, and any bytes.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use tierflow_dedup::{Chain, Config, Container, Lineage, Method};
 
-/// A short file may stand for a long checkpoint of zeros, which is no finding.
+/// The most bytes of a decoded checkpoint. A short file may stand for a long checkpoint of zeros, which is no finding.
 const MOST_BYTES: u64 = 1 << 24;
 
-/// What is done to sound files: which one, where, and what is written there.
+/// Changes of sound files: the file, the offset, and the word that is written there.
 type Edits = Vec<(u8, u16, u32)>;
 
 /// Differences with entries of every kind, by every method.
@@ -80,7 +80,7 @@ fuzz_target!(|input: (u8, Edits, bool, Option<Vec<u8>>)| {
     }
 });
 
-/// Puts right sums where they belong, so that the fuzzer gets past them; see docs/src/dedup.md.
+/// Writes right checksums into a file, so that the fuzzer gets past their check; see docs/src/dedup.md.
 fn sealed(file: &mut [u8]) {
     fn stir(mut x: u64) -> u64 {
         x ^= x >> 33;

@@ -1,5 +1,5 @@
-//! Any events in any order, with transfers and copies that end well or not in any order: what must hold holds after each,
-//! bytes in use are never handed out, and in the end everything held can be read back.
+//! Any events in any order, with transfers and copies that succeed or fail in any order. After each event the invariants hold, bytes in use
+//! are never handed out, and at the end all versions that the plan holds can be read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,10 +9,10 @@ use tierflow_plan::{
     Transfer, TransferFailure, TransferId, Version, World,
 };
 
-/// Bytes by tier, what the plan is to be, and steps: what, of which, how.
+/// Bytes by tier, the options of the plan, and steps: the kind, the version or job, and the manner.
 type Input = ([u8; 3], u8, Vec<(u8, u8, u8)>);
 
-/// Something under way, with the bytes that it reads and writes.
+/// A copy or transfer under way, with the bytes that it reads and writes.
 struct UnderWay {
     reads: Vec<Piece>,
     writes: Vec<Piece>,
@@ -40,7 +40,7 @@ fn overlap(a: &[Piece], b: &[Piece]) -> bool {
     a.iter().any(|a| b.iter().any(|b| meet(a, b)))
 }
 
-/// What lies under a coding, too, is read.
+/// Returns the pieces that a read uses: those of the version, and those of the versions that its coding builds upon.
 fn read_along(mut pieces: Vec<Piece>, coding: &Coding) -> Vec<Piece> {
     if let Coding::Decode { bases } = coding {
         pieces.extend(bases.iter().map(|&(_, place)| Piece { start: 0, place }));
@@ -124,7 +124,7 @@ impl Fuzzed {
         self.tell(event(ticket));
     }
 
-    /// Ends one thing that is under way.
+    /// Ends one copy or transfer that is under way.
     fn end(&mut self, which: u8, how: u8) {
         if self.hands.under_way.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Fuzzed {
         });
     }
 
-    /// Everything ends well.
+    /// Ends everything that is under way, with success.
     fn settle(&mut self) {
         while !self.hands.under_way.is_empty() {
             self.end(0, 1);
@@ -248,7 +248,7 @@ fuzz_target!(|input: Input| {
                 let foreseen = plan
                     .foresee(now, by, scope)
                     .map(|foreseen| foreseen.version);
-                // What is foreseen, or any.
+                // The version is a foreseen one, or any.
                 let version = foreseen.filter(|_| how / 8 % 2 == 0).unwrap_or(version);
                 fuzzed.call(|ticket| Event::Suspend {
                     ticket,

@@ -1,4 +1,4 @@
-//! What comes in through the agent's socket: any bytes, and frames of any text. What is understood is what would be sent.
+//! Messages through the agent's socket: any bytes, and frames of any text. Sending a received message again must give the same message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use tierflow_agent::protocol::{FRAME_LIMIT, Reply, Request, receive, send};
 
 fn listen<T: DeserializeOwned + Serialize + PartialEq + Debug>(mut wire: &[u8]) {
-    // Whatever is no message ends the connection.
+    // Bytes that are no message end the connection.
     while let Ok(Some(message)) = receive::<T>(&mut wire) {
         let mut again = Vec::new();
         send(&mut again, &message).expect("what was received can be sent");
@@ -20,7 +20,7 @@ fn listen<T: DeserializeOwned + Serialize + PartialEq + Debug>(mut wire: &[u8]) 
 fuzz_target!(|bytes: &[u8]| {
     listen::<Request>(bytes);
     listen::<Reply>(bytes);
-    // The same as the text of one frame.
+    // The same bytes, as the text of one frame.
     let mut frame = (bytes.len() as u32).to_le_bytes().to_vec();
     frame.extend_from_slice(bytes);
     listen::<Request>(&frame);

@@ -1,5 +1,5 @@
-//! Files of checkpoint records that nobody vouches for: any bytes, and sound heads with some words overwritten, with
-//! right checksums or without.
+//! Files of checkpoint records from an untrusted source: any bytes, and sound heads with some words overwritten, with right checksums or
+//! wrong ones.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use tierflow_store::container::{
     Element, Found, Head, Kind, RegionInfo, Source, UNIT, checksum, scan,
 };
 
-/// A head that has something in every field.
+/// Returns a head with a value in every field.
 fn sound() -> Vec<u8> {
     let region = |name: &str, offset, element, shape: &[u64]| RegionInfo {
         name: name.to_owned(),
@@ -68,7 +68,7 @@ fuzz_target!(|input: (Vec<(u16, u32)>, bool, Vec<u8>)| {
                 for region in &head.regions {
                     assert!(region.offset + region.length <= head.payload_length);
                 }
-                // What is read is what would be written.
+                // Writing the head that was read gives the same bytes.
                 let at = head.position as usize;
                 let again = head.encode().expect("it was decoded");
                 assert_eq!(again, bytes[at..at + again.len()]);

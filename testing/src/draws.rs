@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 pub struct Draws(pub u64);
 
 impl Draws {
-    /// Draws of a seed that the clock gives and that is printed.
+    /// Makes draws with a seed from the clock, and prints the seed.
     #[must_use]
     pub fn fresh() -> Self {
         let now = SystemTime::UNIX_EPOCH.elapsed();
@@ -36,7 +36,7 @@ impl Draws {
         range.start + self.below(range.end - range.start)
     }
 
-    /// Sleeps for so many microseconds.
+    /// Sleeps for a drawn number of microseconds.
     pub fn pause(&mut self, micros: Range<u64>) {
         std::thread::sleep(Duration::from_micros(self.within(micros)));
     }
@@ -46,7 +46,7 @@ impl Draws {
         self.below(length as u64) as usize
     }
 
-    /// Returns true once in `in_so_many` on average.
+    /// Returns true once in `in_so_many` calls on average.
     pub fn once(&mut self, in_so_many: u64) -> bool {
         self.below(in_so_many) == 0
     }
@@ -54,22 +54,22 @@ impl Draws {
     /// Returns an item of a list.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the list is empty.
     pub fn one_of<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.index(from.len())]
     }
 
-    /// Returns a number from 0 to 1, 1 excluded.
+    /// Returns a number in `0..1`.
     pub fn share(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns an about normal number: mean 0, deviation 1.
+    /// Returns an approximately normal number, with mean 0 and deviation 1.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }
 
-    /// Returns bytes that nothing makes smaller.
+    /// Returns bytes that no compressor makes smaller.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let words = std::iter::repeat_with(|| self.word().to_le_bytes());
         let mut bytes: Vec<u8> = words.take(length.div_ceil(8)).flatten().collect();
@@ -77,7 +77,7 @@ impl Draws {
         bytes
     }
 
-    /// Puts items into any order.
+    /// Puts items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.index(end + 1));

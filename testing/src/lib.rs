@@ -1,4 +1,4 @@
-//! Helpers of tests of several crates: bytes, random numbers, and processes that do something beside a test and are killed.
+//! Helpers for tests of several crates: bytes, random numbers, and processes that work beside a test and are killed.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -31,7 +31,7 @@ macro_rules! assert_matches {
     };
 }
 
-/// Returns bytes that nothing makes smaller, others for each seed.
+/// Returns bytes that no compressor makes smaller, others for each seed.
 #[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -45,10 +45,10 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns what a variable of the environment says, or a default where there is none.
+/// Returns the value of a variable of the environment, or a default if it is not set.
 ///
 /// # Panics
-/// If the variable has no such value.
+/// If the value cannot be parsed.
 pub fn variable<T: FromStr>(name: &str, default: T) -> T {
     std::env::var(name).map_or(default, |text| {
         let parsed = text.parse();
@@ -56,7 +56,7 @@ pub fn variable<T: FromStr>(name: &str, default: T) -> T {
     })
 }
 
-/// Has each of `count` ranks do this on a thread of its own. Returns the results in the ranks' order.
+/// Runs `body` for each of `count` ranks on a thread of its own. Returns the results in the ranks' order.
 ///
 /// # Panics
 /// If a rank panics.
@@ -70,7 +70,7 @@ pub fn as_ranks<T: Send>(count: u32, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// Copies a directory with all that is in it.
+/// Copies a directory with its contents.
 ///
 /// # Panics
 /// If the file system refuses.
@@ -86,11 +86,11 @@ pub fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// The test binary that runs, started again to run the test of this name (with its modules) alone, ignored or not. What
-/// that one is to do as a process of its own it finds in variables that the caller sets.
+/// Returns a command that starts the running test binary again, to run only the test of this name (with its modules), ignored or not.
+/// The caller sets variables of the environment, from which the test reads its task as a separate process.
 ///
 /// # Panics
-/// If the system does not tell which binary runs.
+/// If the path of the running binary is unknown.
 #[must_use]
 pub fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -98,7 +98,7 @@ pub fn this_test(name: &str) -> Command {
     command
 }
 
-/// A process beside a test. It does not outlive this.
+/// A process beside a test, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -107,17 +107,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it. What follows `word` in a line of its output is a report.
+    /// Starts a process. The text after `word` in a line of its output is a report.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn start(command: &mut Command, word: &'static str) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, reports) = channel();
         let reader = std::thread::spawn(move || {
-            // All of it is read, as it would wait else; and the test harness may write on the same line.
+            // All output is read, as the process would wait otherwise. The test harness may write on the same line as a report.
             for line in output.lines().map_while(Result::ok) {
                 if let Some((_, report)) = line.split_once(word) {
                     let _nobody_listens = sender.send(report.to_owned());
@@ -131,16 +131,16 @@ impl Process {
         }
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its next report.
+    /// Waits for the next report of the process, and returns it.
     ///
     /// # Panics
-    /// If it ends without one, or reports nothing for ten minutes.
+    /// If the process ends without a report, or reports nothing for ten minutes.
     pub fn report(&self) -> String {
         match self.reports.recv_timeout(Duration::from_secs(600)) {
             Ok(report) => report,
@@ -149,12 +149,12 @@ impl Process {
         }
     }
 
-    /// Lets the process work until a drawn instant, and returns its reports so far; [`kill`](Self::kill) returns the rest. One life
-    /// in four ends within `micros` of now. The others end within `micros` of one of the next eight reports, so work was done in
-    /// them however slow the disk is.
+    /// Lets the process work until a drawn instant, and returns its reports so far; [`kill`](Self::kill) returns the rest. In one call of
+    /// four, the instant is within `micros` of now. In the others, it is within `micros` of one of the next eight reports, so that the
+    /// process has done work however slow the disk is.
     ///
     /// # Panics
-    /// If it ends by itself.
+    /// If the process ends by itself.
     pub fn live(&self, draws: &mut Draws, micros: Range<u64>) -> Vec<String> {
         let count = match draws.once(4) {
             true => 0,
@@ -168,23 +168,23 @@ impl Process {
     /// Returns true if the process has ended by itself.
     ///
     /// # Panics
-    /// If the system does not tell.
+    /// If the system call fails.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends by itself.
     ///
     /// # Panics
-    /// If the system does not tell.
+    /// If the system call fails.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// Kills it as `kill -9` does. Returns the reports that nobody waited for.
+    /// Kills the process like `kill -9`. Returns the reports that no call has returned yet.
     ///
     /// # Panics
-    /// If it has ended by itself.
+    /// If the process has ended by itself.
     pub fn kill(&mut self) -> Vec<String> {
         assert!(!self.has_ended(), "it ended before it was killed");
         self.child.kill().unwrap();
@@ -256,7 +256,7 @@ mod tests {
         shell("exit 0").report();
     }
 
-    /// Fails where it runs in the process that the test below starts.
+    /// Fails if it runs in the process that the test below starts.
     #[test]
     fn runs_alone() {
         assert!(std::env::var_os("TIERFLOW_TESTING_FAIL").is_none());

@@ -1,4 +1,4 @@
-//! The public interface of each library as text, `crates/*/api.txt`, so that a change of it is seen where it is reviewed.
+//! The public interface of each library as text, `crates/*/api.txt`, so that reviewers see each change of it.
 
 use crate::cargo::{Metadata, Package, cargo, stream};
 use crate::semver;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compares the interfaces with the texts, or writes the texts, and compares these with those of the last release.
+/// Compares the interfaces with the texts, or writes the texts. Then compares the texts with those of the last release.
 pub(crate) fn run(write: bool) -> Result<()> {
     let workspace = Metadata::read()?;
     let json = describe(&workspace.target_directory, &mut cargo())?;
@@ -45,11 +45,11 @@ fn text_of(package: &Package) -> PathBuf {
     package.manifest_path.with_file_name("api.txt")
 }
 
-/// Has rustdoc describe all libraries, with all features, as JSON in the folder `target` of this cargo. Returns the folder.
+/// Lets rustdoc describe all libraries, with all features, as JSON in the folder `target` of this cargo. Returns the folder.
 pub(crate) fn describe(target: &Path, cargo: &mut Command) -> Result<PathBuf> {
     let folder = target.join("api");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // JSON is not stable, and rustdoc alone is told that this is known: build scripts that heard of it would build anew.
+    // JSON is unstable, so the variable is set for rustdoc alone. Build scripts that saw the variable would run again.
     let rustdoc = folder.join("rustdoc");
     fs::write(
         &rustdoc,
@@ -73,7 +73,7 @@ pub(crate) fn describe(target: &Path, cargo: &mut Command) -> Result<PathBuf> {
     Ok(target.join("doc"))
 }
 
-/// The file of that folder which describes a library.
+/// Returns the name of the file that describes a library in that folder.
 pub(crate) fn file_of(library: &str) -> String {
     format!("{}.json", library.replace('-', "_"))
 }
@@ -95,7 +95,7 @@ fn interface(described: &Path) -> Result<String> {
     Ok(api.to_string())
 }
 
-/// Lines that came and went.
+/// Returns the lines that were added or removed.
 fn differences<'a>(before: &'a str, now: &'a str) -> impl Iterator<Item = String> + 'a {
     let gone = before
         .lines()

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: criterion's benches, which print their times, then the experiments and their report.
 //!
-//! The report itself is made by the `experiments` binary of benches/, so that a machine without Rust can
-//! make the same one from `cargo xtask dist`.
+//! The `experiments` binary of benches/ makes the report, so that a machine without Rust can make the same report from
+//! `cargo xtask dist`.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::cargo::{Metadata, Package, cargo, output, stream};
 
 const PACKAGE: &str = "tierflow-benches";
 
-/// Arguments for a quick criterion. Benches must not set these times themselves: that would override it.
+/// Arguments for a quick criterion. Benches must not set these times themselves, as their times would override these.
 pub(crate) const QUICK_CRITERION: &[&str] = &[
     "--warm-up-time=0.03",
     "--measurement-time=0.06",
@@ -71,14 +71,14 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
     if quick {
         command.arg("--quick");
     }
-    // Without a name, those that need a GPU are left out where there is none.
+    // Without names, experiments that need a GPU are left out on a machine without one.
     if !names.is_empty() {
         command.args(chosen);
     }
     stream(&mut command)
 }
 
-/// Has the `experiments` binary write the tables of Markdown files.
+/// Lets the `experiments` binary write the tables of Markdown files.
 pub(crate) fn tables() -> Result<()> {
     let root = Metadata::read()?.workspace_root;
     let mut command = cargo();

@@ -13,7 +13,7 @@ pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     pub(crate) workspace_members: Vec<String>,
     pub(crate) resolve: Resolve,
-    /// `[workspace.metadata]`; null where there is none.
+    /// `[workspace.metadata]`; null if there is none.
     pub(crate) metadata: serde_json::Value,
     pub(crate) target_directory: PathBuf,
     pub(crate) workspace_root: PathBuf,
@@ -25,25 +25,25 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) description: Option<String>,
-    /// An expression of SPDX.
+    /// The licence as an SPDX expression.
     pub(crate) license: Option<String>,
     /// The registry; `None` for a package of the workspace.
     pub(crate) source: Option<String>,
     pub(crate) categories: Vec<String>,
-    /// `[package.metadata]`; null where there is none.
+    /// `[package.metadata]`; null if there is none.
     pub(crate) metadata: serde_json::Value,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
     pub(crate) features: BTreeMap<String, Vec<String>>,
-    /// `Some([])` is `publish = false`.
+    /// The registries that the package may be published to; `Some([])` is `publish = false`.
     pub(crate) publish: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// The versions that serve; `*` is any.
+    /// The allowed versions; `*` is any.
     pub(crate) req: String,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub(crate) kind: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: Vec<String>,
     pub(crate) src_path: PathBuf,
-    /// `cargo doc` makes pages of it.
+    /// True if `cargo doc` makes pages of the target.
     pub(crate) doc: bool,
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct Node {
 }
 
 impl Metadata {
-    /// Resolved for this machine's platform only: a crate that only Windows builds is no concern here.
+    /// Reads the metadata of the workspace, resolved for this machine's platform only: crates for other platforms are not checked.
     pub(crate) fn read() -> Result<Self> {
         Self::read_by(&mut cargo())
     }
 
-    /// The same by this cargo, which may be in another folder.
+    /// Reads the metadata by this cargo, which may be in another folder.
     pub(crate) fn read_by(cargo: &mut Command) -> Result<Self> {
         let version = output(Command::new("rustc").arg("-vV"))?;
         let host = version
@@ -98,7 +98,7 @@ impl Metadata {
             .filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     pub(crate) fn member(&self, name: &str) -> Result<&Package> {
         let found = self.members().find(|package| package.name == name);
         found.with_context(|| format!("the workspace has no {name}"))
@@ -117,7 +117,7 @@ impl Package {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 
-    /// The library that others use from Rust, by its target's name.
+    /// Returns the target name of the library that others use from Rust, if there is one.
     pub(crate) fn rust_library(&self) -> Option<&str> {
         let library = self.targets.iter().find(|target| target.is("lib"));
         library.map(|library| library.name.as_str())
@@ -136,7 +136,7 @@ impl Target {
     }
 }
 
-/// `pip install` as the chores run it, for a Python that is to be given it.
+/// The arguments with which a Python runs `pip install` for the chores.
 pub(crate) const PIP_INSTALL: [&str; 5] = [
     "-m",
     "pip",
@@ -145,7 +145,7 @@ pub(crate) const PIP_INSTALL: [&str; 5] = [
     "--disable-pip-version-check",
 ];
 
-/// The cargo that runs this chore.
+/// Returns the cargo that runs this chore.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -159,7 +159,7 @@ pub(crate) fn stream(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns what it printed; its complaints are shown.
+/// Runs `command` and returns its standard output. Shows its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stderr(std::process::Stdio::inherit())

@@ -12,13 +12,13 @@ use crate::bench::QUICK_CRITERION;
 use crate::cargo::{Metadata, cargo, output};
 use crate::install::remove_folder;
 
-/// Bytes in all. A folder that is slow to copy is not copied.
+/// The most bytes of the folder, so that it is quick to copy.
 const MOST_BYTES: u64 = 60_000_000;
 
-/// Under target/, but not where cargo builds: a program has this name.
+/// The folder below target/. Not directly in a folder where cargo builds, as a program has the name `tierflow`.
 const FOLDER: &str = "bundle/tierflow";
 
-/// Lets cargo write what it built to its output, and its own messages elsewhere.
+/// Lets cargo list the built files on its standard output, and write its messages to the standard error.
 pub(crate) const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
 const RUN_SH: &str = include_str!("dist/run.sh");
@@ -45,7 +45,7 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// A file, and where it goes under [`FOLDER`].
+/// A file, and its place below [`FOLDER`].
 #[derive(Debug, PartialEq)]
 struct Item {
     from: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
         false => Vec::new(),
     };
     if only.is_empty() {
-        // Tests that need no GPU are run where there is Rust.
+        // Tests that need no GPU run on machines with Rust.
         items.retain(|item| !item.to.starts_with("tests") || has_ignored_tests(&item.from));
     }
     if !campaigns.is_empty() {
@@ -95,12 +95,12 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a test binary has tests that are run by name only: here, those that need a GPU.
+/// Returns true if a test binary has ignored tests, which are those that need a GPU.
 fn has_ignored_tests(binary: &Path) -> bool {
     let listed = Command::new(binary)
         .args(["--list", "--ignored", "--format", "terse"])
         .output();
-    // A binary that cannot say is carried.
+    // A binary that cannot list its tests is included.
     listed.map_or(true, |listed| {
         !listed.status.success()
             || String::from_utf8_lossy(&listed.stdout)
@@ -113,8 +113,8 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Builds the packages and targets that `only` names, and lists the executables. Of a named package cargo builds all targets, of
-/// the others the named targets alone.
+/// Builds the packages and targets that `only` names, and lists the executables. Cargo builds all targets of a named package, and
+/// only the named targets of other packages.
 fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
     let members = || {
         workspace
@@ -200,7 +200,7 @@ fn is_wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|own| own == name)
 }
 
-/// Returns an executable's place in the folder. Tests are named after their package, too, as their names repeat.
+/// Returns an executable's place in the folder. The place of a test has the package's name, too, as tests have equal names.
 fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<PathBuf> {
     let name = &target.name;
     let path = if target.is("bench") {
@@ -226,7 +226,7 @@ fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<
     Some(path.into())
 }
 
-/// The items whose package or target `only` names; every name must name something.
+/// Returns the items whose package or target `only` names. An error if a name matches no item.
 fn pick(items: Vec<(String, Item)>, only: &[String]) -> Result<Vec<Item>> {
     let names = |(package, item): &(String, Item)| -> Vec<String> {
         let file = item.to.file_name().unwrap_or_default().to_string_lossy();

@@ -1,10 +1,10 @@
-//! Builds choices of features without a warning, and counts the crates that light crates bring.
+//! Builds choices of features without a warning, and counts the crates that light crates depend on.
 
 use crate::cargo::{Metadata, Package, cargo, output, stream};
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 
-/// The most crates, itself counted, that a package brings into a build: without features, or with the default ones.
+/// The most crates of a build of a package, with the package itself: package, arguments, number.
 const LIGHT: [(&str, &[&str], usize); 5] = [
     ("tierflow-plan", &["--no-default-features"], 15),
     ("tierflow-sim", &["--no-default-features"], 15),
@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<()> {
     for package in workspace.members().filter(|package| package.is_published()) {
         for features in choices(package) {
             println!("{} with [{features}]", package.name);
-            // Clippy's flags concern this package alone, so what others build is built once for all of them.
+            // Clippy's flags apply to this package alone, so dependencies are built once for all packages.
             stream(
                 cargo()
                     .args(["clippy", "--quiet", "--no-default-features", "--features"])
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Subsets of a package's features: of up to two of them, and of all but one. The workspace's own build has all of them.
+/// Returns subsets of a package's features: up to two features, and all but one. The workspace's own build has all features.
 fn choices(package: &Package) -> Vec<String> {
     let names: Vec<&str> = package.features.keys().map(String::as_str).collect();
     let names: Vec<&str> = names
@@ -60,7 +60,7 @@ fn choices(package: &Package) -> Vec<String> {
     (0..all - 1).filter(is_told).map(chosen).collect()
 }
 
-/// Returns the crates that a build of a package takes.
+/// Returns the crates of a build of a package.
 fn crates(name: &str, features: &[&str]) -> Result<BTreeSet<String>> {
     let tree = ["tree", "-e", "normal", "--prefix", "none", "-p", name];
     let tree = output(cargo().args(tree).args(features))?;

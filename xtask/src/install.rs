@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the library for C, C++ and Fortran as their build systems find it, the command, and the agent.
+//! `cargo xtask install`: installs the library for C, C++ and Fortran where their build systems find it, the command, and the agent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::cargo::{Metadata, Package, cargo, output, stream};
 
 const PACKAGE: &str = "tierflow-capi";
 
-/// Folders of the crate, and where they go.
+/// Folders of the crate, and their places.
 const FOLDERS: &[(&str, &str)] = &[
     ("include", "include"),
     ("mpi", "share/tierflow"),
@@ -20,7 +20,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("fortran", "share/tierflow/fortran"),
 ];
 
-/// Files that name the release, and where they go below the folder of libraries.
+/// Files that name the release, and their places below the folder of libraries.
 const PACKAGES: &[(&str, &str)] = &[
     ("tierflow.pc", "pkgconfig"),
     ("tierflowConfig.cmake", "cmake/tierflow"),
@@ -105,15 +105,15 @@ impl InstallFolders {
     }
 }
 
-/// How the library and the programs are built and linked.
+/// The commands that build and link the library and the programs.
 pub(crate) struct Build<'a> {
-    /// The workspace that they are of.
+    /// The workspace of the library and the programs.
     pub(crate) workspace: &'a Metadata,
     /// `cargo build`, or the like, for a profile and a target.
     pub(crate) cargo: Command,
-    /// The folder in which it puts what it builds.
+    /// The folder in which cargo puts the built files.
     pub(crate) built: PathBuf,
-    /// A folder of the same programs for this machine; they write their manual pages and completions.
+    /// A folder of the same programs for this machine, which write their manual pages and completions.
     pub(crate) programs: PathBuf,
     /// The compiler for C that links the shared library, and its first arguments.
     pub(crate) cc: Vec<String>,
@@ -204,7 +204,7 @@ pub(crate) fn install(destination: &InstallFolders, mut build: Build<'_>) -> Res
     }
     std::os::unix::fs::symlink(&soname, plain)?;
     if let Some(mpicc) = build.mpicc {
-        // For programs whose makefiles name VELOC's library: the whole library, with the MPI of this compiler.
+        // Makefiles of programs name VELOC's library. The file is the whole library, with the MPI of this compiler.
         let source = prefix.join("share/tierflow/tierflow_mpi.c");
         linker.link(&[mpicc], &source.to_string_lossy(), "libveloc-client.so")?;
     }
@@ -216,13 +216,13 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder)?;
     }
-    // A program may run on the one that is there.
+    // A running program may use the installed library, so the new file replaces it by a rename.
     let part = to.with_extension("part");
     fs::copy(from, &part).with_context(|| format!("{}", from.display()))?;
     fs::rename(&part, to).with_context(|| format!("{}", to.display()))
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its contents.
 pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for file in files_below(from)? {
         copy(&file, &to.join(file.strip_prefix(from)?))?;
@@ -230,7 +230,7 @@ pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove_folder(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -253,14 +253,14 @@ pub(crate) fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// Writes a file of `package/`, and for CMake a second one that says which versions it serves.
+/// Writes a file of `package/`, and for CMake a second file with the versions that it is compatible with.
 fn configure(package: &Package, name: &str, text: &str, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     fs::write(to.join(name), text)?;
     let Some(base) = name.strip_suffix(".cmake") else {
         return Ok(());
     };
-    // VELOC's releases are numbered in another way: whichever is asked for is served.
+    // VELOC's releases have other numbers, so any requested version is accepted.
     let version = match base {
         "tierflowConfig" => served(&package.version),
         _ => "set(PACKAGE_VERSION \"${PACKAGE_FIND_VERSION}\")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n".to_owned(),
@@ -269,7 +269,7 @@ fn configure(package: &Package, name: &str, text: &str, to: &Path) -> Result<()>
     Ok(())
 }
 
-/// Returns CMake's commands that tell whether this version serves the one that is asked for: an older one, or the same, that is compatible.
+/// Returns CMake's commands that accept a requested version if it is compatible, and the same or older.
 fn served(version: &str) -> String {
     let shared = compatible(version);
     let asked = match shared.contains('.') {
@@ -297,17 +297,17 @@ fn compatible(version: &str) -> String {
     }
 }
 
-/// Links shared libraries that export the C interface alone. Cargo's own would export the C functions of its dependencies, too,
-/// and have neither a soname nor symbol versions.
+/// A linker of shared libraries that export the C interface alone. A library that cargo links would also export the C functions of
+/// dependencies, and have neither a soname nor symbol versions.
 struct Linker<'a> {
     include: &'a Path,
     library: &'a Path,
-    /// The version script that says what is exported.
+    /// The version script with the exported symbols.
     map: &'a Path,
 }
 
 impl Linker<'_> {
-    /// Links the whole archive, with one more argument for the compiler, to a library of this name.
+    /// Links the whole archive to a library of this name, with one more argument for the compiler.
     fn link(&self, compiler: &[String], argument: &str, name: &str) -> Result<()> {
         let (program, first) = compiler.split_first().context("no compiler is named")?;
         let part = self.library.join(format!("{name}.part"));
@@ -323,7 +323,7 @@ impl Linker<'_> {
                 .args(["-lgcc_s", "-lrt", "-lpthread", "-lm", "-ldl", "-o"])
                 .arg(&part),
         )?;
-        // A program may run on the one that is there.
+        // A running program may use the installed library, so the new file replaces it by a rename.
         fs::rename(part, self.library.join(name))?;
         Ok(())
     }

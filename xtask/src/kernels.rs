@@ -1,4 +1,4 @@
-//! `cargo xtask kernels`: from kernels/*.cu to PTX, with the hashes of both in kernels/kernels.lock.
+//! `cargo xtask kernels`: compiles kernels/*.cu to PTX, and writes the hashes of both to kernels/kernels.lock.
 
 mod check;
 mod lock;
@@ -64,7 +64,7 @@ fn compile_all(root: &Path, manifest: &Manifest, nvcc: &Nvcc) -> Result<()> {
 }
 
 fn compile(root: &Path, manifest: &Manifest, kernel: &Kernel, nvcc: &Nvcc) -> Result<String> {
-    // From the root and by relative paths, so that no path of this machine gets into the PTX.
+    // nvcc runs in the root with relative paths, so that no path of this machine gets into the PTX.
     let ptx = output(
         Command::new(&nvcc.path)
             .current_dir(root)
@@ -76,7 +76,7 @@ fn compile(root: &Path, manifest: &Manifest, kernel: &Kernel, nvcc: &Nvcc) -> Re
     plain(&ptx, &kernel.source)
 }
 
-/// `ptx` without the comments at its head, which tell the build of the compiler.
+/// Returns `ptx` without the comments at its beginning, which name the compiler's build.
 fn plain(ptx: &str, source: &str) -> Result<String> {
     let start = ptx
         .match_indices(".version")

@@ -1,6 +1,6 @@
-//! `cargo xtask python`: the wheel of crates/python, and all that it must pass.
+//! `cargo xtask python`: builds the wheel of crates/python, and runs its tests and checks.
 //!
-//! Everything lies under target/python: the virtual environment, the wheel, and nothing that another chore needs.
+//! All files are below target/python: the virtual environment and the wheel. No other chore needs them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,14 @@ const PACKAGE: &str = "tierflow-python";
 /// The oldest Python that the wheel is for.
 const OLDEST: (u32, u32) = (3, 11);
 
-/// Installs packages in a fifth of pip's time.
+/// The program that installs packages, in a fifth of pip's time.
 const INSTALLER: &str = "uv==0.13.8";
 
-/// Bytes of a wheel: what is larger is no longer a small dependency.
+/// The most bytes of a wheel, so that it stays a small dependency.
 pub(crate) const MOST_BYTES: u64 = 8_000_000;
 
-/// Writes pages about modules with pdoc. A class has what it has from our own classes, private ones among them, and nothing of others'.
+/// The program that writes pages about modules with pdoc. The page of a class has the members that it inherits from our own classes,
+/// with private ones, but none of other classes.
 const REFERENCE: &str = r#"
 import functools, pathlib, pdoc, pdoc.doc, sys, warnings
 # pdoc warns of annotations of classes that are shown as another module's.
@@ -77,7 +78,7 @@ pub(crate) struct PythonChore<'a> {
 }
 
 impl<'a> PythonChore<'a> {
-    /// The chore in its virtual environment, which is made where it is missing.
+    /// Makes the chore with its virtual environment, which is created if it is missing.
     pub(crate) fn new(workspace: &'a Metadata) -> Result<Self> {
         let chore = Self {
             source: workspace.member(PACKAGE)?.folder(),
@@ -88,7 +89,7 @@ impl<'a> PythonChore<'a> {
         Ok(chore)
     }
 
-    /// Writes pages about all modules and their keywords, from what they say of themselves, into the folder `to`.
+    /// Writes pages about all modules and their keywords, from their docstrings, into the folder `to`.
     pub(crate) fn reference(&self, to: &Path) -> Result<()> {
         self.install(&self.wheel()?)?;
         let mut modules = vec!["tierflow".to_owned()];
@@ -105,7 +106,7 @@ impl<'a> PythonChore<'a> {
         stream(python.args(["-c", REFERENCE]).arg(to).args(modules))
     }
 
-    /// Installs a wheel into the environment, in the place of an older one.
+    /// Installs a wheel into the environment, in place of an older wheel.
     fn install(&self, wheel: &Path) -> Result<()> {
         let mut install = self.tool("python");
         let install = install.args(PIP_INSTALL);
@@ -116,14 +117,14 @@ impl<'a> PythonChore<'a> {
         )
     }
 
-    /// A program of the virtual environment, in a folder from which nothing is imported by mistake.
+    /// Returns the command of a program of the virtual environment, in a folder from which Python imports nothing by mistake.
     pub(crate) fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(self.folder.join("venv/bin").join(name));
         command
             .current_dir(&self.folder)
             .env("VIRTUAL_ENV", self.folder.join("venv"))
             .env("CARGO_TARGET_DIR", self.target)
-            // The modules that are imported are compiled once, and not beside the sources.
+            // Imported modules are compiled once, and not next to the sources.
             .env("PYTHONPYCACHEPREFIX", self.folder.join("bytecode"))
             .env_remove("PYTHONPATH");
         command
@@ -156,7 +157,8 @@ impl<'a> PythonChore<'a> {
     }
 }
 
-/// Makes the virtual environment `venv` of a folder, with the packages that a list and the overrides beside it name; as it is, if it has them already.
+/// Makes the virtual environment `venv` of a folder, with the packages that a list and the overrides next to it name. An environment
+/// that has the packages already stays as it is.
 pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     let mut wanted =
         std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
@@ -189,14 +191,14 @@ pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     }
     // On the disk of the environment, packages are linked from uv's folder, not copied.
     uv.env("TMPDIR", folder);
-    // A mirror that only pip's settings name is pip's to ask.
+    // If only pip's settings name a mirror, pip has to install.
     if stream(uv.env_remove("PYTHONPATH")).is_err() {
         pip(&[OsStr::new("--requirement"), list.as_os_str()])?;
     }
     std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
-/// The Python to make the environment of: `$PYTHON`, or `python3`.
+/// Returns the Python from which the environment is made: `$PYTHON`, or `python3`.
 fn python() -> Result<PathBuf> {
     let named = std::env::var_os("PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
     let version = output(Command::new(&named).arg("--version"))
@@ -211,7 +213,7 @@ fn python() -> Result<PathBuf> {
     Ok(named)
 }
 
-/// `Python 3.11.7` → (3, 11)
+/// Returns the version's numbers: (3, 11) for `Python 3.11.7`.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim().strip_prefix("Python ")?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! `cargo xtask recipes`: the recipes and scripts of packaging/, read by the programs that they are for, as far as PyPI and Debian have them.
+//! `cargo xtask recipes`: checks the recipes and scripts of packaging/ with the programs that they are for, if PyPI or Debian has them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::cargo::{Metadata, output, stream};
 use crate::install::remove_folder;
 use crate::{python, release};
 
-/// The checks, each with its program of the environment. Spack's are those of its own repository of packages.
+/// The checks, each a program of the environment with its arguments. The checks of Spack are those of its own repository of packages.
 const CHECKS: &[&[&str]] = &[
     &[
         "shellcheck",
@@ -52,7 +52,7 @@ const CHECKS: &[&[&str]] = &[
     &["python", "-c", CONDA],
 ];
 
-/// Reads conda's recipe as rattler-build does, and fills in its expressions.
+/// The program that reads conda's recipe as rattler-build does, and fills in its expressions.
 const CONDA: &str =
     "import rattler_build as r; [variant] = r.Stage0Recipe.from_file('conda/recipe.yaml').render()";
 
@@ -66,7 +66,7 @@ pub(crate) fn run() -> Result<()> {
     python::environment(&folder, &source.join("requirements.txt"))?;
     let files = folder.join("packaging");
     remove_folder(&files)?;
-    // No file has this sum: the checks fetch nothing.
+    // No file has this checksum. The checks download nothing.
     release::write_recipes(&source, &files, &"0".repeat(64))?;
     let tool = |name: &str| {
         let mut tool = Command::new(folder.join("venv/bin").join(name));
@@ -100,7 +100,7 @@ pub(crate) fn run() -> Result<()> {
     module(&lmod, &files)
 }
 
-/// Loads the module by Lmod. All that it names is in the folder that `cargo xtask install` filled.
+/// Loads the module by Lmod. All files that the module names are in the folder that `cargo xtask install` filled.
 fn module(lmod: &Path, files: &Path) -> Result<()> {
     let mut load = Command::new(lmod);
     let load = load.args(["bash", "load", "tierflow"]);
@@ -178,7 +178,7 @@ mod tests {
         assert!(script("epilog.sh", home.path()) && !job.exists() && others.path().exists());
     }
 
-    /// The agent has brought all that it knows of.
+    /// The agent has drained all versions that it knows of.
     #[test]
     fn versions_that_no_agent_knew_of_keep_the_directory_of_a_job() {
         let home = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ mod tests {
         }
         assert!(script("epilog.sh", home.path()) && job.exists());
         fs::remove_file(other.join("s1.open")).unwrap();
-        // One is newer than the agent's last look.
+        // Another version is newer than the agent's last look.
         let (mark, version) = (served.join("served"), served.join("v1.tfc"));
         let now = std::time::SystemTime::now();
         let set = |path: &Path, at| fs::File::open(path).unwrap().set_modified(at).unwrap();

@@ -1,6 +1,6 @@
-//! `cargo xtask release`: what a release consists of, made of one archive of sources, offline and with the same bytes each time.
+//! `cargo xtask release`: makes the files of a release from one archive of sources, offline and with the same bytes each time.
 //!
-//! The archive has every dependency in it. All that is compiled, is compiled from what was unpacked of it, without network.
+//! The archive contains every dependency. All compiled files come from the unpacked archive, without network.
 
 mod papers;
 
@@ -17,7 +17,7 @@ use crate::python;
 /// The package whose version is that of the release.
 const NAMED_BY: &str = "tierflow-capi";
 
-/// The packages that others run.
+/// The packages whose programs and libraries are released.
 const SHIPPED: &[&str] = &[
     "tierflow-capi",
     "tierflow-cli",
@@ -25,7 +25,7 @@ const SHIPPED: &[&str] = &[
     "tierflow-python",
 ];
 
-/// Has cargo take dependencies from the archive alone.
+/// The setting that lets cargo take dependencies from the archive alone.
 const VENDORED: &str = r#"[source.crates-io]
 replace-with = "vendored"
 
@@ -115,9 +115,9 @@ struct Release {
     time: String,
     /// The files that are published.
     files: PathBuf,
-    /// The unpacked sources, and what is packed.
+    /// The folder of the unpacked sources, and of the folders to be packed.
     work: PathBuf,
-    /// The folder above both, which keeps tools, and what cargo builds.
+    /// The folder above both, which keeps tools and cargo's target directory.
     folder: PathBuf,
 }
 
@@ -126,7 +126,7 @@ impl Release {
         self.work.join(&self.name)
     }
 
-    /// Makes a command one of the unpacked sources, without network, whose results name neither this machine's folders nor its time.
+    /// Sets a command up to run in the unpacked sources, without network. The results then name neither this machine's folders nor its time.
     fn within(&self, command: &mut Command) {
         let unpacked = self.unpacked();
         let remapped = format!("--remap-path-prefix={}=.", unpacked.display());
@@ -167,14 +167,14 @@ impl Release {
         self.pack(&self.name)
     }
 
-    /// Packs a folder of the work so that its bytes follow from its files alone.
+    /// Packs a folder of `work`, so that the archive's bytes depend on the files alone.
     fn pack(&self, name: &str) -> Result<()> {
         stream(
             Command::new("tar")
                 .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
                 .args(["--mode=u+rw,go=rX", "--format=gnu", "--xz"])
                 .arg(format!("--mtime=@{}", self.time))
-                // So many threads make the same blocks on every machine.
+                // A fixed number of threads makes the same blocks on every machine.
                 .env("XZ_OPT", "-6 -T2")
                 .arg("-cf")
                 .arg(self.files.join(format!("{name}.tar.xz")))
@@ -215,7 +215,7 @@ impl Release {
         Ok(())
     }
 
-    /// Installs libraries and programs into a folder, and packs it. Those for `here` run on this machine.
+    /// Installs libraries and programs into a folder, and packs it. The programs for `here` run on this machine.
     fn programs(&self, unpacked: &Metadata, target: &str, here: &str) -> Result<()> {
         let (major, minor) = GLIBC;
         let name = format!("{}-{target}", self.name);
@@ -224,11 +224,11 @@ impl Release {
         build.args(["zigbuild", "--release", "--locked", "--offline", "--target"]);
         build.arg(format!("{target}.{major}.{minor}"));
         let of = |target: &str| self.folder.join("build").join(target).join("release");
-        // The tool finds zig by the Python of its environment.
+        // cargo-zigbuild finds zig by the Python of its environment.
         let path = format!("PATH={}", self.path());
         let cc = ["env", &path, "cargo-zigbuild", "zig", "cc", "--"];
         let mut cc: Vec<String> = cc.map(str::to_owned).into();
-        // The parts that zig brings name its folder in information for debuggers.
+        // Parts of zig name zig's folder in their debugging information.
         cc.extend(["-s", "-target"].map(str::to_owned));
         cc.push(format!("{machine}.{major}.{minor}"));
         install::install(
@@ -257,13 +257,13 @@ impl Release {
         self.pack(&name)
     }
 
-    /// The path of programs, with the tools of the environment before it.
+    /// Returns `PATH` with the tools of the environment before it.
     fn path(&self) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         format!("{}:{path}", self.folder.join("venv/bin").display())
     }
 
-    /// Packs the recipes with the sum of the sources in them.
+    /// Packs the recipes, which contain the checksum of the sources.
     fn recipes(&self) -> Result<()> {
         let sources = format!("{}.tar.xz", self.name);
         let sum = output(Command::new("sha256sum").arg(self.files.join(sources)))?;
@@ -289,7 +289,7 @@ impl Release {
     }
 }
 
-/// Copies the folder of recipes, with the sum of the sources in them.
+/// Copies the folder of recipes, and writes the checksum of the sources into them.
 pub(crate) fn write_recipes(from: &Path, to: &Path, sum: &str) -> Result<()> {
     install::copy_all(from, to)?;
     let easyconfigs = fs::read_dir(to.join("easybuild"))?.map(|file| Ok(file?.path()));
@@ -325,7 +325,7 @@ fn needs_no_newer_glibc(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The newest version of the C library whose symbols a file names. The names of versions stand in it as they are.
+/// Returns the newest version of the C library whose symbols a file names. A file contains the names of versions as text.
 fn newest_glibc(file: &[u8]) -> (u32, u32) {
     let text = String::from_utf8_lossy(file);
     let versions = text.split("GLIBC_2.").skip(1);

@@ -1,6 +1,6 @@
-//! The public interface of each library beside that of the last release: by cargo-semver-checks, `cargo xtask semver`, and by the kept
-//! texts alone, as part of `cargo xtask api`, where the clone has that release. The texts show what is gone or has another signature, but not what came and breaks those
-//! who implement a trait or match an enum.
+//! The comparison of each library's public interface with that of the last release: by cargo-semver-checks in `cargo xtask semver`, and by
+//! the kept texts alone in `cargo xtask api`, if the clone has that release. The texts show items that are gone or have another signature.
+//! New items are not shown that break implementations of a trait or matches on an enum.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::cargo::{Metadata, cargo, output};
 use crate::install::remove_folder;
 use crate::{api, release};
 
-/// The commit of the last release.
+/// Returns the commit of the last release.
 fn released(workspace: &Metadata) -> Result<&str> {
     let named = workspace.metadata.get("released");
     named
@@ -20,7 +20,8 @@ fn released(workspace: &Metadata) -> Result<&str> {
         .context("[workspace.metadata] of Cargo.toml does not name the last release")
 }
 
-/// Compares `api.txt` of each library, which is up to date, with that of the last release: an item that is gone needs another version.
+/// Compares each library's `api.txt`, which must be up to date, with that of the last release. If an item is gone, the library needs
+/// another version.
 pub(crate) fn compare_texts(workspace: &Metadata) -> Result<()> {
     let commit = released(workspace)?;
     let git = |arguments: &[&str]| {
@@ -60,7 +61,7 @@ pub(crate) fn compare_texts(workspace: &Metadata) -> Result<()> {
     refuse(&broken)
 }
 
-/// The part of a version that stays the same as long as users can go on: `0.2` of 0.2.1, `1` of 1.2.1.
+/// Returns the part of a version that is the same in all compatible versions: `0.2` of 0.2.1, `1` of 1.2.1.
 fn series(version: &str) -> &str {
     let parts = if version.starts_with("0.") { 2 } else { 1 };
     let end = version.match_indices('.').nth(parts - 1);
@@ -68,7 +69,7 @@ fn series(version: &str) -> &str {
         .unwrap_or(version)
 }
 
-/// The items of `then` that are not in `now`. Names of parameters are no part of an interface.
+/// Returns the items of `then` that are not in `now`. Names of parameters do not count.
 fn gone<'t>(then: &'t str, now: &str) -> Vec<&'t str> {
     let now: BTreeSet<_> = now.lines().map(without_names).collect();
     let is_gone = |line: &&str| !now.contains(&without_names(line));
@@ -102,7 +103,7 @@ pub(crate) fn run(commit: Option<&str>) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     release::unpack(&workspace.workspace_root, commit, &folder, "sources")
         .with_context(|| format!("{commit} is not in this clone: fetch its whole history"))?;
-    // A folder of its own: cargo takes the packages of both for the same ones.
+    // The old release has a separate folder, as cargo takes the packages of both for the same.
     let before = api::describe(&folder, cargo().current_dir(&sources))?;
     let now = api::describe(&workspace.target_directory, &mut cargo())?;
     let mut broken = Vec::new();
@@ -111,7 +112,7 @@ pub(crate) fn run(commit: Option<&str>) -> Result<()> {
             continue;
         };
         let file = api::file_of(library);
-        // A library that came since breaks nothing.
+        // A library that is newer than the release breaks nothing.
         if !before.join(&file).exists() {
             continue;
         }

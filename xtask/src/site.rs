@@ -42,16 +42,16 @@ pub(crate) fn run() -> Result<()> {
 
 struct Site<'a> {
     workspace: &'a Metadata,
-    /// The site.
+    /// The folder of the site.
     pages: PathBuf,
-    /// The sources of the book, with links that hold within the site.
+    /// The sources of the book, with links that work within the site.
     sources: PathBuf,
     /// The reference of all crates, as `cargo doc` writes it.
     reference: PathBuf,
 }
 
 impl Site<'_> {
-    /// Builds the book. Files of the tree that it links to come along.
+    /// Builds the book. Files of the tree that the book links to are copied into the site.
     fn book(&self, python: &PythonChore<'_>) -> Result<()> {
         let root = &self.workspace.workspace_root;
         let mut pages = files_below(&root.join(BOOK))?;
@@ -86,7 +86,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Returns the text of a page with its links to the tree turned into links within the site. Adds the files that have to come along.
+    /// Returns the text of a page, with its links to the tree changed into links within the site. Adds the files to be copied to `linked`.
     fn linked_within(&self, page: &Path, text: &str, linked: &mut Vec<PathBuf>) -> Result<String> {
         let folder = page.strip_prefix(BOOK).ok().and_then(Path::parent);
         let up = "../".repeat(folder.map_or(0, |folder| folder.components().count()));
@@ -127,8 +127,8 @@ impl Site<'_> {
         Ok(turned)
     }
 
-    /// The page that the references of Rust and Python have for a folder or a file of a crate. A file that only tests or other builds
-    /// compile has none.
+    /// Returns the page of the Rust or Python reference for a folder or a file of a crate; `None` for a file that only tests or other
+    /// builds compile.
     fn documented(&self, to: &Path) -> Option<String> {
         let full = self.workspace.workspace_root.join(to);
         if to == Path::new("crates/python") {
@@ -144,7 +144,7 @@ impl Site<'_> {
                 return Some(format!("rust/{name}/index.html"));
             }
             let source = within.strip_prefix("src").ok()?.to_str()?;
-            // A library's pages do not have the program beside it.
+            // A library's pages do not describe the program of the same package.
             let is_of_target =
                 source.ends_with(".rs") && (source != "main.rs" || !target.is("lib"));
             let page = format!("src/{name}/{source}.html");
@@ -152,7 +152,7 @@ impl Site<'_> {
         })
     }
 
-    /// Copies the reference of all crates into the site, without the descriptions for programs that lie there, too.
+    /// Copies the reference of all crates into the site, without the JSON descriptions in the same folder.
     fn copy_reference(&self) -> Result<()> {
         let is_page = |file: &&PathBuf| file.extension().is_none_or(|kind| kind != "json");
         for page in files_below(&self.reference)?.iter().filter(is_page) {
@@ -171,8 +171,8 @@ fn build_reference() -> Result<()> {
     stream(&mut doc)
 }
 
-/// The name that a file of the tree has in the site: with `.txt` behind it, browsers show each as text. mdBook takes any `.md` for a page of
-/// the book.
+/// Returns the name of a file of the tree in the site. With `.txt` at its end, browsers show the file as text; mdBook would take any
+/// `.md` for a page of the book.
 fn name_of(file: &Path) -> String {
     format!("files/{}.txt", file.display()).replace(".md.", ".markdown.")
 }

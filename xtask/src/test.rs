@@ -1,6 +1,6 @@
-//! `cargo xtask test`: all tests of the workspace, several programs of them at a time.
+//! `cargo xtask test`: runs all tests of the workspace, several test programs at a time.
 //!
-//! `cargo test` runs one program after the other. Many tests wait for disks, processes and clocks, and cores idle meanwhile.
+//! `cargo test` runs one program after the other. Many tests wait for disks, processes and clocks, and cores are idle meanwhile.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo::{Metadata, cargo};
 use crate::dist::{MESSAGES, executables};
 
-/// The programs that take longest. They begin before the others, so that none of them runs alone at the end.
+/// The programs that take longest, which begin before the others, so that none of them runs alone at the end.
 const LONGEST: &[&str] = &[
     "tierflow-capi.install",
     "tierflow-engine.level",
@@ -28,15 +28,16 @@ struct Tests {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The package, and the folder in which they run, as cargo has it: that of the package.
+    /// The package of the tests.
     package: String,
+    /// The folder in which the tests run: that of the package.
     folder: PathBuf,
-    /// The file that gets what they print.
+    /// The file that gets the tests' output.
     log: PathBuf,
 }
 
-/// Builds the tests of the packages that arguments for cargo select, or all, and runs so many programs of them at a time. Shows what
-/// those print that fail.
+/// Builds the tests of the packages that arguments for cargo select, or all tests, and runs `jobs` test programs at a time. Shows the
+/// output of programs that fail.
 pub(crate) fn run(jobs: usize, selected: &[String]) -> Result<()> {
     let all = tests(&Metadata::read()?, selected)?;
     let next = AtomicUsize::new(0);
@@ -48,7 +49,7 @@ pub(crate) fn run(jobs: usize, selected: &[String]) -> Result<()> {
             scope.spawn(move || {
                 while let Some(tests) = all.get(next.fetch_add(1, Relaxed)) {
                     let sent = sender.send((tests, tests.run()));
-                    // Nobody receives if a program could not be started or its output not be read.
+                    // The receiver is gone if a program could not be started, or its output could not be read.
                     if sent.is_err() {
                         break;
                     }
@@ -76,7 +77,7 @@ pub(crate) fn run(jobs: usize, selected: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds all programs of tests. Returns them in the order in which they begin.
+/// Builds all test programs. Returns them in the order in which they begin.
 fn tests(workspace: &Metadata, selected: &[String]) -> Result<Vec<Tests>> {
     let logs = workspace.target_directory.join("tests");
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
@@ -136,7 +137,7 @@ impl Tests {
     }
 }
 
-/// Returns how many tests passed, by what their harness printed.
+/// Returns the number of tests that passed, from the output of their harness.
 fn passed(printed: &str) -> usize {
     let results = printed.split("test result: ").skip(1);
     let counts = results.filter_map(|result| result.split(' ').nth(1)?.parse::<usize>().ok());

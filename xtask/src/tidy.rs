@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what neither rustc nor clippy checks.
+//! `cargo xtask tidy`: the checks that neither rustc nor clippy makes.
 
 mod dependencies;
 pub(crate) mod files;
@@ -71,7 +71,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Tracked files, and new ones that git does not ignore.
+/// Returns tracked files, and new files that git does not ignore.
 fn listed(workspace: &Metadata) -> Result<Vec<String>> {
     let list = output(
         Command::new("git")

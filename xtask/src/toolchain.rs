@@ -1,4 +1,4 @@
-//! `cargo xtask toolchain`: where nvcc is, getting it from PyPI where it is not.
+//! `cargo xtask toolchain`: finds nvcc, or gets it from PyPI.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::kernels::manifest::{Manifest, Toolchain};
 #[derive(Debug)]
 pub(crate) struct Nvcc {
     pub(crate) path: PathBuf,
-    /// In full, for instance `13.0.88`.
+    /// The full version, for instance `13.0.88`.
     pub(crate) version: String,
 }
 
@@ -31,11 +31,11 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The first nvcc of `$NVCC`, target/cuda and `$PATH`.
+/// Returns the first nvcc of `$NVCC`, target/cuda and `$PATH`.
 ///
 /// # Errors
-/// When the one found first is of another release than kernels.toml locks: a silent second choice would
-/// hide from the caller which compiler made the PTX.
+/// An error if the first nvcc is of another release than kernels.toml locks. Taking another one silently would hide from the caller
+/// which compiler made the PTX.
 pub(crate) fn find(target: &Path, toolchain: &Toolchain) -> Result<Option<Nvcc>> {
     let named = std::env::var_os("NVCC").map(PathBuf::from);
     if let Some(path) = &named {
@@ -62,7 +62,7 @@ pub(crate) fn find(target: &Path, toolchain: &Toolchain) -> Result<Option<Nvcc>>
 }
 
 fn in_target(target: &Path) -> Option<PathBuf> {
-    // The packages of one major release share a folder `cu13`; the release's own number is in kernels.toml.
+    // The packages of one major release share a folder such as `cu13`. The full release is in kernels.toml.
     let versions = std::fs::read_dir(target.join("cuda/nvidia")).ok()?;
     versions
         .flatten()
@@ -77,7 +77,7 @@ fn in_path() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// `Cuda compilation tools, release 13.0, V13.0.88` → `13.0.88`
+/// Returns the version in the compiler's text: `13.0.88` of `Cuda compilation tools, release 13.0, V13.0.88`.
 fn version(text: &str) -> Option<String> {
     let (_, after) = text.split_once(", V")?;
     after.split_whitespace().next().map(str::to_owned)

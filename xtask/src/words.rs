@@ -1,5 +1,5 @@
-//! Names that no type may have, and comments that begin without their subject: `xtask/words.toml` has how many of them each crate may
-//! still have. The numbers may only fall.
+//! Names that no type may have, and comments that begin without their subject. `xtask/words.toml` has the number of them that each crate
+//! may still have. The numbers may only fall.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ fn subjectless(code: &str) -> usize {
     firsts.filter(|first| OPENERS.contains(first)).count()
 }
 
-/// The names of the types and traits that a file defines.
+/// Returns the names of the types and traits that a file defines.
 fn types(code: &str) -> impl Iterator<Item = &str> {
     code.lines().filter_map(|line| {
         let mut words = line

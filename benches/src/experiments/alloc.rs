@@ -1,5 +1,5 @@
 //! The cost of allocating caches while they are used: the figures of Maurya et al., *Towards Efficient Cache
-//! Allocation for High-Frequency Checkpointing* (HiPC'22), and what we hold ourselves to.
+//! Allocation for High-Frequency Checkpointing* (HiPC'22), and our own goals.
 
 mod child;
 pub(super) mod figures;

@@ -1,5 +1,5 @@
-//! How long a checkpoint and a restore block the application, against one plain copy within device memory: the
-//! physical limit of both.
+//! The time for which a checkpoint and a restore block the application, beside one plain copy within device memory: the physical limit
+//! of both.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::report::Spread;
 struct HistoryShape {
     checkpoint: usize,
     count: u64,
-    /// Pause before each call: the application computes.
+    /// Pause before each call, in which the application computes.
     interval: Duration,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     let field = filled(&device, shape.checkpoint)?;
     let plain = plain_copies(&device, &field, Duration::ZERO)?;
     run.samples("plain copies, one after the other", "time", "ns", &plain)?;
-    // A device that pauses between copies, as it does here while the application computes, copies more slowly.
+    // A device that pauses between copies copies more slowly, so plain copies have the same pauses as the application.
     let plain = plain_copies(&device, &field, shape.interval)?;
     run.samples("plain copy after a pause", "time", "ns", &plain)?;
     let limit = Spread::of(&plain)?.median;
@@ -81,7 +81,7 @@ fn filled(device: &Device, length: usize) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Times of one copy within the device, as an application would make it, in ns.
+/// Returns the times of copies within the device, as an application would make them, in ns.
 fn plain_copies(device: &Device, field: &Memory, pause: Duration) -> Result<Vec<f64>> {
     let (target, stream) = (device.alloc(field.len())?, device.stream()?);
     let mut times = Vec::new();
@@ -100,7 +100,7 @@ fn plain_copies(device: &Device, field: &Memory, pause: Duration) -> Result<Vec<
     Ok(times)
 }
 
-/// From an engine's build to its first checkpoint taken in, cold, whatever the sizes.
+/// Measures the time from the build of a cold engine until its first checkpoint is taken in.
 fn first_checkpoint(run: &mut Run, device: &Device, field: &Memory, history: usize) -> Result<()> {
     for part in [16, 4, 1] {
         let cache = (history / part).max(field.len());
@@ -120,7 +120,7 @@ fn first_checkpoint(run: &mut Run, device: &Device, field: &Memory, history: usi
     Ok(())
 }
 
-/// Forward and back again, each version checked.
+/// Runs forward and back, and checks each version.
 fn shot(
     run: &mut Run,
     case: &str,

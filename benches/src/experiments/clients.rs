@@ -1,8 +1,8 @@
 //! Several clients on one node, each with a device cache of its own (HPDC'23, Figure 9): as threads and as processes,
 //! independent or coupled (all meet before each checkpoint and each restore), with a host cache each or one shared pool.
 //!
-//! Histories differ, as they do when checkpoints are compressed: every other client's versions are three times as large
-//! as the others'. So what a pool has over caches of one size is that the small ones leave room for the large ones.
+//! Histories differ, as they do if checkpoints are compressed: every other client's versions are three times as large as the others'.
+//! The gain of a pool over caches of one size is therefore that clients of small versions leave room for the others.
 
 mod client;
 
@@ -37,14 +37,14 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The way in which clients share a node.
+/// The manner in which clients share a node.
 #[derive(Clone, Copy)]
 struct Sharing {
-    /// Clients are processes, and threads else.
+    /// True if clients are processes, false if they are threads.
     processes: bool,
-    /// Clients meet before each checkpoint and each restore.
+    /// True if clients meet before each checkpoint and each restore.
     coupled: bool,
-    /// Clients have one pool of host memory.
+    /// True if clients share one pool of host memory.
     pooled: bool,
 }
 
@@ -92,7 +92,7 @@ fn as_threads(clients: &[Client]) -> Result<Vec<ClientTimes>> {
     on_threads(clients, |client| {
         let pool = client.pooled.then_some(&pool);
         let done = client.run(pool, &mut || meeting.meet());
-        // The others need not wait for one that failed.
+        // After a failure, the other clients need not wait.
         done.inspect_err(|_| meeting.give_up())
     })
 }

@@ -1,7 +1,7 @@
-//! Durable checkpoints of 4 KiB by 64 threads, each of which waits for its own: by the store, and by the engine, beside what one
-//! write and one `fdatasync` for all of them would reach on this disk (group commit).
+//! Durable checkpoints of 4 KiB by 64 threads, each of which waits for its own: by the store and by the engine. The optimum is one
+//! write and one `fdatasync` for all threads together on this disk (group commit).
 //!
-//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+//! `TIERFLOW_STORE` names the folder whose disk is measured. The default is the folder for temporary files.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -23,7 +23,7 @@ const SMALL: usize = 4 << 10;
 const THREADS: u64 = 64;
 /// Bytes of a record: the checkpoint and its head.
 const RECORD: usize = SMALL + 256;
-/// Goal: checkpoints a second over those of the optimum in the same round, at least.
+/// Goal: the least checkpoints per second, divided by those of the optimum in the same round.
 const SHARE_GOAL: f64 = 0.6;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
@@ -64,7 +64,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The optimum: one thread writes batches of so many records, each with one `fdatasync`. Returns records a second.
+/// Measures the optimum: one thread writes batches of `records` records, each batch with one `fdatasync`. Returns records per second.
 fn raw(folder: &Path, records: u64, lasting: Duration) -> Result<f64> {
     let batch = vec![7; (records as usize * RECORD).next_multiple_of(4096)];
     let file = OpenOptions::new()
@@ -102,7 +102,7 @@ fn engine(folder: &Path, lasting: Duration) -> Result<(f64, f64)> {
     })
 }
 
-/// All threads `save` as long as it is `lasting`. Returns checkpoints a second, and checkpoints for each call that wrote.
+/// Lets all threads `save` for the time `lasting`. Returns checkpoints per second, and checkpoints per system call that wrote.
 fn side_by_side(
     lasting: Duration,
     save: impl Fn(u64, &[u8]) -> Result<()> + Sync,

@@ -1,5 +1,5 @@
-//! The gain of compression, and its cost where nothing can be gained: histories written and read back in reverse, with and
-//! without it.
+//! The gain of compression, and its cost for data that it does not make smaller: histories written, and read back in reverse, with
+//! compression and without.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::random::mix;
 struct Content {
     name: &'static str,
     value: Value,
-    /// Four bytes from a random number.
+    /// Makes four bytes from a random number.
     of: fn(u64) -> [u8; 4],
 }
 
-/// A number of the normal distribution, as a sum of uniform ones.
+/// Returns a number of the normal distribution, as a sum of uniform numbers.
 fn normal(random: u64) -> f32 {
     let part = |shift: u64| (random >> shift & 0xFFFF) as f32 / 65_536.0;
     part(0) + part(16) + part(32) + part(48) - 2.0
@@ -68,7 +68,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         }
         for (to, has_host) in [("host", true), ("disk", false)] {
             let mut found = vec![Vec::new(); ways.len()];
-            // Each in its turn; the first time, memory is touched.
+            // The cases take turns. The first round touches memory and does not count.
             for round in 0..=rounds {
                 for ((_, how), found) in ways.iter().zip(&mut found) {
                     let one = one(&device, &state, len, versions, has_host, how.clone())?;
@@ -94,7 +94,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the user's nvCOMP can be used here.
+/// Returns true if this machine has nvCOMP and the device can use it.
 fn has_nvcomp(device: &Device) -> bool {
     let how = Compression::lossless(Value::I8).nvcomp(NvcompCodec::Lz4);
     let small = Engine::builder(device)
@@ -118,13 +118,13 @@ fn state(device: &Device, workload: &Content, len: usize) -> Result<Memory> {
     Ok(memory)
 }
 
-/// A history down and up.
+/// The measurement of a history that was written and read back.
 #[derive(Clone)]
 struct Passed {
     seconds: f64,
-    /// How many times smaller it became.
+    /// Bytes of the history, divided by its compressed bytes.
     ratio: f64,
-    /// Bytes/s that the stage takes in.
+    /// Bytes/s that the stage compresses.
     stage_rate: f64,
 }
 

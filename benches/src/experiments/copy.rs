@@ -1,4 +1,4 @@
-//! How fast this machine copies host memory: the physical limit of whatever moves bytes through it.
+//! The rate at which this machine copies host memory: the physical limit of everything that moves bytes through it.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -37,13 +37,13 @@ fn report(run: &mut Run, threads: usize, bytes: usize, trials: u64) -> Result<()
     Ok(())
 }
 
-/// The payload bytes per second of `trials` copies of `bytes` bytes, each shared by `threads` threads.
+/// Returns the payload bytes per second of `trials` copies of `bytes` bytes, each shared by `threads` threads.
 ///
-/// Every trial copies fresh random data into memory that was touched before. Choose `bytes` larger than
-/// the caches, or it is they that are measured.
+/// Every trial copies fresh random data into memory that was touched before. `bytes` must be larger than the processor's caches, which
+/// are measured otherwise.
 ///
 /// # Errors
-/// When a thread dies.
+/// An error if a thread dies.
 pub fn bandwidth(threads: usize, bytes: usize, trials: u64) -> Result<Vec<f64>> {
     let mut from = vec![0_u8; bytes];
     let mut to = vec![1_u8; bytes];
@@ -59,7 +59,7 @@ pub fn bandwidth(threads: usize, bytes: usize, trials: u64) -> Result<Vec<f64>> 
     Ok(samples)
 }
 
-/// Payload bytes per second, from the first thread's start to the last one's end.
+/// Returns the payload bytes per second, from the first thread's start to the last thread's end.
 fn timed_copy(from: &[u8], to: &mut [u8], threads: usize) -> Result<f64> {
     let share = from.len().div_ceil(threads).max(1);
     let pieces: Vec<_> = from.chunks(share).zip(to.chunks_mut(share)).collect();

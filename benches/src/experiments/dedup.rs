@@ -1,4 +1,4 @@
-//! De-duplicated checkpoints: how small and how fast, by workload, method and chunk size (ICPP'23, Figures 4 to 6).
+//! De-duplicated checkpoints: their ratios and rates, by workload, method and chunk size (ICPP'23, Figures 4 to 6).
 
 use tierflow_dedup::Method;
 

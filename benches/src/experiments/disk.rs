@@ -1,8 +1,8 @@
-//! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints (16 MiB in a quick run) that flows to the disk and back, through
-//! a small host cache and straight from the device cache, beside raw direct I/O in the same run. Where cuFile is there, also past the
-//! host's memory, or by the library's own copies in its compatibility mode.
+//! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints (16 MiB in a quick run) flows to the disk and back,
+//! through a small host cache and straight from the device cache, beside raw direct I/O in the same run. With cuFile, the history also
+//! flows past the host's memory, or by the library's own copies in its compatibility mode.
 //!
-//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+//! `TIERFLOW_STORE` names the folder whose disk is measured. The default is the folder for temporary files.
 
 use anyhow::{Result, ensure};
 use tierflow_device::{Choice, Device, Memory, open};
@@ -14,18 +14,20 @@ use crate::processor::{Timings, measure};
 use crate::random::fill;
 use crate::report::ratios;
 
-/// Bytes of a checkpoint, and checkpoints that the caches hold.
+/// Bytes of a checkpoint.
 const CHECKPOINT: usize = 128 << 20;
+/// Checkpoints that the device cache holds.
 const DEVICE_CACHE: usize = 8;
+/// Checkpoints that the host cache holds.
 const HOST_CACHE: usize = 4;
-/// Goal: the disk tier's bandwidth over that of raw I/O in the same round, at least.
+/// Goal: the least bandwidth of the disk tier, divided by that of raw I/O in the same round.
 const SHARE_GOAL: f64 = 0.95;
-/// Goal: cores that it keeps busy, at most.
+/// Goal: the most cores that the disk tier keeps busy.
 const CORES_GOAL: f64 = 1.0;
-/// The first byte beyond the version's number that is compared when a checkpoint is back, and part of the step to the next.
+/// Offset of the first compared bytes of a restored checkpoint after the version's number, and a part of the step to the next.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The tiers above the disk, and whether cuFile copies between the device's and the disk. The last is left out without cuFile.
+/// The tiers above the disk, each with true if cuFile copies between the device and the disk. The last is left out without cuFile.
 const CACHES: [Caches; 4] = [
     Caches::of("host", 0, HOST_CACHE, DirectIo::Never),
     Caches::of("device and host", DEVICE_CACHE, HOST_CACHE, DirectIo::Never),
@@ -72,7 +74,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // The first of all writes to a file that has no blocks yet, through caches that are still growing.
+    // The first round writes to files without blocks, through caches that are still growing.
     for history in &mut histories {
         let (down, up) = history.round()?;
         let case = format!("caches={}, round=first", history.name);
@@ -124,7 +126,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
                 ("cores busy", &found[4 + at], CORES_GOAL),
             ] {
                 let row = run.samples(&case, &format!("{metric} {way}"), "1", samples)?;
-                // cuFile is to be compared, and taken where it is faster.
+                // The engine compares cuFile with its buffers, and takes cuFile if it is faster.
                 if history.direct_io == DirectIo::Never {
                     row.against(goal);
                 }
@@ -138,7 +140,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         }
         passed(run, &case, &history.metrics())?;
     }
-    // Of one round: straight from the device's memory and through the host cache.
+    // Both are of one round: straight from the device's memory, and through the host cache.
     let case = "caches=device, beside=device and host";
     for (at, way) in ["down", "up"].into_iter().enumerate() {
         let shares = ratios(&found[2][at], &found[1][at]);
@@ -157,8 +159,8 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The bytes that moved between the tiers, and how often host memory was written or read for each byte to the disk: once by each
-/// end of a copy. Between a device and a file they pass a pinned ring there, or memory of cuFile's own in its compatibility mode.
+/// Reports the bytes that moved between the tiers, and how often host memory was written or read for each byte to the disk: once by each
+/// end of a copy. Bytes between a device and a file pass a pinned ring in host memory, or cuFile's own memory in its compatibility mode.
 fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
     let (mut touched, mut stored) = (0, 0);
     let mode = metrics.direct.as_ref().and_then(|direct| direct.mode);
@@ -208,7 +210,7 @@ impl TierRounds {
         checkpoint: usize,
         versions: u64,
     ) -> Result<Self> {
-        // The checkpoints for a host cache alone lie in host memory, too.
+        // For a host cache alone, the application's checkpoints are in host memory, too.
         let host = open(Choice::Host)?;
         let device = if caches.device > 0 { device } else { &host };
         let engine = Engine::builder(device)
@@ -242,7 +244,7 @@ impl TierRounds {
         self.engine.metrics()
     }
 
-    /// A history down until all of it is on the disk, and up again from the first version on.
+    /// Moves a history down until all of it is on the disk, and up again from the first version on. Returns the times of both.
     fn round(&mut self) -> Result<(Timings, Timings)> {
         let versions = self.next..self.next + self.versions;
         self.next = versions.end;

@@ -1,9 +1,10 @@
-//! A run in the manner of HACC: ranks that compute, meet and checkpoint nine arrays of particles, and the run time that this adds: by GenericIO's
-//! way (synchronous), by VELOC's interface over Tierflow, and by the engine (VeloC, IPDPS'19, Figures 7 and 8, at the size of one node).
+//! A run in the manner of HACC: ranks compute, meet and checkpoint nine arrays of particles. The experiment measures the run time that
+//! checkpoints add: in the manner of GenericIO (synchronous), by VELOC's interface over Tierflow, and by the engine (VeloC, IPDPS'19,
+//! Figures 7 and 8, at the size of one node).
 //!
-//! Ranks are processes that meet by lines to and from this one, not by MPI. All write to one folder on the disk that `TIERFLOW_STORE` names, which
-//! stands for the parallel file system. The rank of VELOC's interface is a program of its own, `hacc_veloc`, an example of this package: beside this
-//! program, in `examples/` there or one folder up, or where `TIERFLOW_HACC_VELOC` says.
+//! Ranks are processes that meet by lines to and from this process, not by MPI. All write to one folder on the disk that `TIERFLOW_STORE`
+//! names, in place of a parallel file system. The rank of VELOC's interface is a separate program, `hacc_veloc`, an example of this
+//! package, which is searched beside this program, in `examples/` there or one folder up, or at the path `TIERFLOW_HACC_VELOC`.
 //!
 //! Many nodes are simulated (`tierflow_sim::scale`), with the rates of the one-node run.
 
@@ -27,13 +28,13 @@ pub use rank::{Checkpoints, Rank, Writing};
 /// Nodes that are simulated: one, to compare with the measured run, and the paper's.
 const NODES: [usize; 4] = [1, 8, 32, 128];
 
-/// The file system of the simulated nodes is as fast as so many nodes write alone.
+/// Bandwidth of the simulated file system, in multiples of the rate of a node that writes alone.
 const SATURATED_BY: f64 = 8.0;
 
 /// Unflushed versions that a rank's cache holds.
 const SLOTS: usize = 2;
 
-/// The ways to write; the first is the one that others are compared with.
+/// The ways to write. The others are compared with the first.
 const WAYS: [(&str, Writing); 4] = [
     ("no checkpoints", Writing::Nothing),
     ("GenericIO", Writing::GenericIo),
@@ -77,7 +78,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The program of a rank that writes by VELOC's interface.
+/// Finds the program of a rank that writes by VELOC's interface.
 fn veloc_rank() -> Option<PathBuf> {
     let name = "examples/hacc_veloc";
     let own = std::env::current_exe().ok()?;
@@ -97,11 +98,11 @@ struct RankGroup {
 /// The times of a run, in seconds.
 #[derive(Debug, Clone, Copy)]
 struct RunTimes {
-    /// Until the last step ended.
+    /// Time until the last step ended.
     run: f64,
-    /// Until all was durable.
+    /// Time until everything was durable.
     durable: f64,
-    /// In which checkpoints blocked the rank that they blocked longest.
+    /// Time for which checkpoints blocked the rank that they blocked longest.
     blocked: f64,
 }
 
@@ -118,7 +119,7 @@ impl RankGroup {
             .filter(|(_, writing)| self.program(*writing).is_some());
         let ways: Vec<_> = ways.collect();
         let mut took: Vec<Vec<RunTimes>> = vec![Vec::new(); ways.len()];
-        // Ways take turns, each time in another order: what else the machine does is spread over all of them.
+        // Ways take turns, in another order each time, so that other load of the machine affects all of them alike.
         for round in 0..self.rounds {
             for turn in 0..ways.len() {
                 let at = (turn + round) % ways.len();
@@ -168,7 +169,7 @@ impl RankGroup {
         rates.simulate(run, self.rank.ranks)
     }
 
-    /// The program of a rank that writes in this way.
+    /// Returns the program of a rank that writes in this way.
     fn program(&self, writing: Writing) -> Option<PathBuf> {
         match writing {
             Writing::Veloc => self.veloc.clone(),
@@ -188,7 +189,7 @@ impl RankGroup {
         all.collect()
     }
 
-    /// The seconds that a substep takes while all ranks compute.
+    /// Returns the seconds that a substep takes while all ranks compute.
     fn substep(&self) -> Result<f64> {
         let mut all = self.start(&self.rank)?;
         Process::all_meet(&mut all)?;
@@ -214,7 +215,7 @@ impl RankGroup {
         let run = begun.elapsed().as_secs_f64();
         all.iter().try_for_each(|one| one.hear().map(drop))?;
         let durable = begun.elapsed().as_secs_f64();
-        // The last checkpoint was read back by each.
+        // Each rank has read its last checkpoint back.
         all.iter().try_for_each(|one| one.hear().map(drop))?;
         all.iter_mut().try_for_each(Process::wait)?;
         Ok(RunTimes {
@@ -225,28 +226,28 @@ impl RankGroup {
     }
 }
 
-/// A line from each, which is a number of seconds.
+/// Reads a line from each process, which is a number of seconds.
 fn seconds(all: &[Process]) -> Result<Vec<f64>> {
     let lines = all.iter().map(|one| Ok(one.hear()?.parse::<f64>()?));
     lines.collect()
 }
 
-/// A node as the simulator is told of it: bytes, and seconds of a step.
+/// The sizes and times of a node for the simulator, in bytes and seconds of a step.
 #[derive(Debug, Clone, Copy)]
 struct NodeRates {
     /// Bytes of a node's checkpoint.
     bytes: usize,
     rounds: usize,
-    /// Computing.
+    /// Seconds of computing.
     interval: f64,
-    /// A synchronous checkpoint.
+    /// Seconds of a synchronous checkpoint.
     synchronous: f64,
-    /// A copy into the engine's cache.
+    /// Seconds of a copy into the engine's cache.
     copy: f64,
 }
 
 impl NodeRates {
-    /// Simulates many such nodes on one file system, which is as fast as [`SATURATED_BY`] of them write alone.
+    /// Simulates many such nodes on one file system, which is as fast as [`SATURATED_BY`] nodes that write alone.
     fn simulate(self, run: &mut Run, ranks: usize) -> Result<()> {
         let bytes = self.bytes as f64;
         let link = bytes / self.synchronous;

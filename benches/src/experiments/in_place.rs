@@ -1,7 +1,7 @@
 //! The cost of a checkpoint that is written in place: `produce` and `commit`, beside one that is copied.
 //!
-//! A history that fits the device cache, without a flush: what is measured is the call alone. Each version is given up
-//! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (64 MiB at most in a quick run).
+//! A history that fits the device cache, without a flush, so that only the calls are measured. Each version is given up at once, so that
+//! sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (64 MiB at most in a quick run).
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn one_size(
         let begun = Instant::now();
         let slot = engine.call().produce(*version, size)?;
         let lent = begun.elapsed();
-        // The application's own work would be here.
+        // An application would do its own work here.
         let begun = Instant::now();
         if round % 2 == 0 {
             slot.commit();

@@ -1,8 +1,8 @@
-//! A skewed group checkpoint for real: predicted blocking against measured, in one process and between
-//! processes, and every byte back (SC'22 showcase, slides 14 to 21).
+//! A skewed group checkpoint with real bytes: predicted and measured blocking, in one process and between processes, with a check of
+//! every byte (SC'22 showcase, slides 14 to 21).
 //!
-//! The experiment runs on the GPUs of the machine if there are two or more, else on devices of plain memory, which
-//! share one memory bus: what it shows there is that every byte arrives, not how fast.
+//! The experiment runs on the GPUs of the machine if there are two or more, else on devices of plain memory, which share one memory bus.
+//! There it shows that every byte arrives, but no rates.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ mod processes;
 
 pub(super) use lender::LenderWork;
 
-/// GPUs that take part, at most.
+/// The most GPUs that take part.
 const MOST: usize = 4;
-/// After so long, the process ends and says where it was.
+/// Time after which the process ends, with a message about its last step.
 const WHOLE: Duration = Duration::from_secs(110);
-/// How long any single wait may take.
+/// The longest time of a single wait.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The goals: so much less than local-only, and so near to the prediction.
+/// The goal for blocking: the blocking of local-only divided by it.
 const LESS: f64 = 3.0;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
@@ -95,7 +95,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// All GPUs up to four, opened side by side; devices of plain memory where there are not two.
+/// Opens up to four GPUs at the same time, or devices of plain memory if there are fewer than two GPUs.
 fn devices() -> Result<Vec<Device>> {
     let first = open(Choice::Auto)?;
     if first.info().kind == Kind::Cuda {
@@ -130,7 +130,7 @@ fn effort(is_gpu: bool) -> Effort {
     }
 }
 
-/// The machine as its file has it.
+/// Writes the machine to a file, and returns the machine that is read from there.
 fn through_its_file(machine: &Machine, devices: &[Device]) -> Result<Machine> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("machine.toml");
@@ -165,8 +165,7 @@ fn links(run: &mut Run, group: &str, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// The experiment's step. When it takes too long, the process ends: nothing may wait for ever on a
-/// machine that is lent for minutes.
+/// The experiment's current step. If the experiment takes too long, the process ends, as the machine may be lent for minutes only.
 #[derive(Debug)]
 struct Clock {
     began: Instant,

@@ -1,5 +1,5 @@
-//! The placing of a group checkpoint's overflow, and the time that deciding takes (MASCOTS'21, as told in
-//! the SC'22 showcase). No byte is moved: blocking times are what the schedules predict.
+//! The placement of a group checkpoint's overflow, and the time of the decision (MASCOTS'21, as told in the SC'22 showcase). No byte is
+//! moved: blocking times are those that the schedules predict.
 
 use std::num::NonZeroU64;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     response::by_bytes(run)
 }
 
-/// All strategies. The published one moves `unit` bytes at a time.
+/// Returns all strategies. The published strategy moves `unit` bytes at a time.
 fn strategies(unit: u64) -> [Box<dyn Strategy>; 4] {
     [
         Box::new(MinTimeMaxFlow::default()),
@@ -35,7 +35,7 @@ fn strategies(unit: u64) -> [Box<dyn Strategy>; 4] {
     ]
 }
 
-/// Slide 46: GPU 0 has 480 MB too much and GPU 6 240 MB, GPU 4 has room for 480 MB and GPU 1 for 240.
+/// Reports slide 46: GPU 0 has 480 MB too much and GPU 6 240 MB, GPU 4 has room for 480 MB and GPU 1 for 240.
 fn example(run: &mut Run) -> Result<()> {
     let topology = Topology::dgx_1();
     let mut shares = [Share::Spare(0); 8];

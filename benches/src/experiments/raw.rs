@@ -1,5 +1,5 @@
-//! Direct I/O without an engine, to compare with: threads, each with one request under way in memory of huge pages, over a file that
-//! has all its blocks.
+//! Direct I/O without an engine, for comparison: threads, each with one request under way in memory of huge pages, over a file whose
+//! blocks are all allocated.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -15,19 +15,19 @@ use crate::processor::{Timings, measure};
 use crate::random::fill;
 use crate::threads::on_threads;
 
-/// Linux's flag for direct I/O, but for some processors that are not measured here.
+/// Linux's flag for direct I/O on the processors that are measured here; others have another number.
 const O_DIRECT: i32 = 0o40000;
 const REQUESTS: [usize; 3] = [1 << 20, 4 << 20, 16 << 20];
-/// Bytes of memory that is read and written, over and over: as many as a small host cache has, and more than a processor's caches
-/// hold. An eighth of them in a quick run.
+/// Bytes of memory that is read and written repeatedly: as many as a small host cache has, and more than a processor's caches hold. A
+/// quick run has an eighth.
 const MEMORY: usize = 512 << 20;
-/// Bytes that a shape is tried with, at most.
+/// Most bytes of a try of a shape.
 const TRIED: u64 = 1 << 30;
 
-/// Threads, and bytes of each one's request.
+/// Number of threads, and bytes of each thread's requests.
 type RawShape = (usize, usize);
 
-/// See the module.
+/// A file, and the memory that is written to it and read from it.
 pub(super) struct Raw {
     file: File,
     bytes: u64,
@@ -44,7 +44,7 @@ enum Direction {
 }
 
 impl Raw {
-    /// A file in `folder` of `bytes`, rounded up to whole requests. With `lasts`, a round of writes ends with `fdatasync`.
+    /// Makes a file in `folder` of `bytes`, rounded up to whole requests. With `lasts`, a round of writes ends with `fdatasync`.
     pub(super) fn new(run: &Run, folder: &Path, bytes: u64, lasts: bool) -> Result<Self> {
         let file = create(&folder.join("raw"))?;
         let length = if run.is_quick() { MEMORY / 8 } else { MEMORY };
@@ -61,7 +61,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Finds the fastest shape each way, by one try of each; in a quick run, of the shapes of four threads.
+    /// Finds the fastest shape in each direction by one try of each shape. A quick run tries only the shapes of four threads.
     pub(super) fn calibrate(&mut self, run: &mut Run) -> Result<()> {
         for (at, way) in [Direction::Down, Direction::Up].into_iter().enumerate() {
             let mut best = 0.0;
@@ -84,7 +84,7 @@ impl Raw {
         Ok(())
     }
 
-    /// The fastest shape of a way: 0 is down, 1 is up.
+    /// Returns the fastest shape of a direction: 0 is down, 1 is up.
     pub(super) fn best(&self, way: usize) -> String {
         let (threads, request) = self.best[way];
         format!("threads={threads}, request={request}")
@@ -94,8 +94,8 @@ impl Raw {
         self.run(self.best[0], Direction::Down, self.bytes)
     }
 
-    /// Writes as much to a file that is not there yet, as a version is written of which none before it was given up: the file system
-    /// has to find room for it.
+    /// Writes as many bytes to a new file, for which the file system has to find room. A version is written so if no earlier version was
+    /// given up.
     pub(super) fn write_new(&self, folder: &Path) -> Result<Timings> {
         let path = folder.join("raw-new");
         let took = measure(|| {
@@ -116,7 +116,7 @@ impl Raw {
 
     fn run(&self, (threads, request): RawShape, way: Direction, bytes: u64) -> Result<Timings> {
         let next = AtomicU64::new(0);
-        // Each thread has a part of the memory for itself: two requests never meet in one place.
+        // Each thread has its own part of the memory, so that two requests never use the same bytes.
         let part = self.memory.memory().len() / threads / request * request;
         let work = |thread: usize| -> Result<()> {
             for round in 0_usize.. {

@@ -1,7 +1,7 @@
-//! Checkpoints of very many regions beside one region of the same bytes: the time for which they block, and the rate to a disk
-//! and back beside its raw direct I/O.
+//! Checkpoints of very many regions, compared with one region of the same bytes: the time for which they block, and the rate to a disk
+//! and back, compared with the disk's raw direct I/O.
 //!
-//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+//! `TIERFLOW_STORE` names the folder whose disk is measured. The default is the folder for temporary files.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,9 +16,9 @@ use super::{Run, measured_folder};
 use crate::random::unit;
 use crate::report::{Spread, ratios};
 
-/// Regions of a checkpoint; a twentieth of them in a quick run.
+/// Regions of a checkpoint. A quick run has a twentieth.
 const COUNT: usize = 10_000;
-/// Goal: bandwidth of many regions over that of raw I/O in the same round, at least.
+/// Goal: the least bandwidth of many regions, divided by that of raw I/O in the same round.
 const SHARE_GOAL: f64 = 0.85;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Regions of 4 KiB to 1 MiB, as many of each order of magnitude as of any other, with gaps between them.
+/// Regions of 4 KiB to 1 MiB, with gaps between them. Each order of magnitude has the same number of regions.
 struct ManyRegions {
     name: String,
     memory: Memory,
@@ -115,8 +115,8 @@ impl ManyRegions {
     }
 }
 
-/// How long a checkpoint into the first cache and a restore from it block: within the device's memory with `is_near`, else between
-/// it and the host's.
+/// Measures the time for which a checkpoint into the first cache and a restore from it block: within the device's memory if `is_near`,
+/// else between the device's and the host's memory.
 fn blocked(run: &mut Run, device: &Device, case: &ManyRegions, is_near: bool) -> Result<()> {
     let rounds = if run.is_quick() { 5 } else { 21 };
     let cache = 2 * case.total + (64 << 20);
@@ -130,7 +130,7 @@ fn blocked(run: &mut Run, device: &Device, case: &ManyRegions, is_near: bool) ->
     let one = || Region::Memory(&case.memory, 0..case.total);
     for round in 0..rounds + 3 {
         if round == 3 {
-            // The cache's pages are there, and the kernel is loaded.
+            // After this round, the cache's pages are allocated and the kernel is loaded.
             times = Default::default();
         }
         let (many, mut back) = (case.many(), case.many_back());
@@ -159,12 +159,12 @@ fn blocked(run: &mut Run, device: &Device, case: &ManyRegions, is_near: bool) ->
     Ok(())
 }
 
-/// Several versions to the disk, and the last one back by an engine that has it nowhere else.
+/// Measures several versions to the disk, and the last version back by an engine that has it on the disk only.
 fn to_disk(run: &mut Run, device: &Device, case: &ManyRegions, folder: &Path) -> Result<()> {
     let (rounds, versions) = if run.is_quick() { (2, 2) } else { (7, 3) };
     let mut raw = Raw::new(run, folder, case.total as u64, true)?;
     raw.calibrate(run)?;
-    // Each of raw I/O, one region, and many.
+    // Rates of raw I/O, of one region, and of many regions.
     let (mut saves, mut restores): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
     let (mut pieces, mut anew) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -189,7 +189,7 @@ fn to_disk(run: &mut Run, device: &Device, case: &ManyRegions, folder: &Path) ->
                     .node_local(&directory)
             };
             let engine = builder().build()?;
-            // Pages of the cache are touched and pinned by what comes first.
+            // The first checkpoint touches and pins the pages of the cache.
             engine.checkpoint(0, &regions)?;
             engine.checkpoint(1, &regions)?;
             engine.wait()?;
@@ -243,7 +243,7 @@ fn to_disk(run: &mut Run, device: &Device, case: &ManyRegions, folder: &Path) ->
     Ok(())
 }
 
-/// The number of runs of blocks of each file of at least 1 MiB, where `filefrag` (e2fsprogs) is there to tell.
+/// Returns the number of runs of blocks of each file of at least 1 MiB, by `filefrag` (e2fsprogs); empty if it is not installed.
 fn extents(directory: &Path) -> Vec<f64> {
     let files = std::fs::read_dir(directory.join("rank-0")).into_iter();
     let files = files.flatten().flatten().map(|entry| entry.path());

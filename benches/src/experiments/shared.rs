@@ -1,8 +1,8 @@
-//! Processes that checkpoint to one directory of a limited bandwidth, held against `tierflow_sim::scale`: the same model that tells what
-//! 100 000 GPUs do.
+//! Processes that checkpoint to one directory of a limited bandwidth, compared with `tierflow_sim::scale`, the model that also predicts
+//! the times of 100 000 GPUs.
 //!
-//! Each process is a node of one GPU: it computes (sleeps), meets the others, and checkpoints into a host cache that holds two
-//! versions, from where they are flushed. What all of them may write is paid for in a file that they lock.
+//! Each process is a node of one GPU: it computes (sleeps), meets the others, and checkpoints into a host cache that holds two versions
+//! and flushes them. The processes share the bandwidth by a file that they lock, which has the time until which the bandwidth is used up.
 
 pub mod member;
 
@@ -23,7 +23,7 @@ const BYTES: usize = 8 << 20;
 const SLOTS: usize = 2;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
-    // In a quick run computing is as much shorter as checkpoints are smaller.
+    // In a quick run, computing is shorter by the same factor as checkpoints are smaller.
     let (rounds, counts, part): (usize, &[usize], u64) = match run.is_quick() {
         true => (4, &[2], 4),
         false => (20, &[1, 2, 4, 8], 1),
@@ -48,7 +48,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         cases.map(|(about, millis, slowed)| (processes, about, member(millis, slowed)))
     });
     let groups: Vec<(usize, &str, Member)> = groups.collect();
-    // The processes sleep nearly all the time: on many cores, groups on directories of their own do not disturb each other.
+    // The processes sleep nearly all the time, so on many cores, groups with separate directories do not disturb each other.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let at_a_time = match counts.iter().sum::<usize>() < cores {
         true => groups.len(),
@@ -70,7 +70,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// When the last round ended, and when all was durable, in the simulator: the mean of several seeds.
+/// Returns the simulated times at which the last round ended, and at which everything was durable: the means of several seeds.
 fn simulated(processes: usize, member: &Member) -> Result<(f64, f64)> {
     let system = System {
         nodes: processes,

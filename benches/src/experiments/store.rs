@@ -1,6 +1,7 @@
-//! Durable checkpoints against the disk's own bandwidth: large ones both ways, small ones by the second.
+//! Durable checkpoints against the disk's own bandwidth: the rates of large checkpoints in both directions, and the number of small
+//! checkpoints per second.
 //!
-//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+//! `TIERFLOW_STORE` names the folder whose disk is measured. The default is the folder for temporary files.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +19,11 @@ use crate::threads::on_threads;
 const SMALL: usize = 4 << 10;
 /// Threads of the store.
 const THREADS: usize = 4;
-/// Goal: bandwidth of large checkpoints over that of raw I/O in the same round, at least.
+/// Goal: the least bandwidth of large checkpoints, divided by that of raw I/O in the same round.
 const SHARE_GOAL: f64 = 0.95;
-/// Goal: cores that they keep busy, at most.
+/// Goal: the most cores that large checkpoints keep busy.
 const CORES_GOAL: f64 = 1.0;
-/// Goal: checkpoints of 4 KiB a second, at least.
+/// Goal: the least checkpoints of 4 KiB per second.
 const GOAL: f64 = 50_000.0;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
@@ -31,11 +32,11 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     small(run, folder.path())
 }
 
-/// Rounds before it is measured: versions that were pruned leave files that are written over, and raw I/O writes over one
-/// from the beginning.
+/// Rounds before the measurement. Pruned versions leave files that later versions overwrite; raw I/O overwrites a file from the
+/// beginning.
 const WARMING: u64 = 3;
 
-/// Raw and durable in turns, so that a disk that changes is the same for both.
+/// Measures large checkpoints. Raw and durable writes take turns, so that changes of the disk affect both.
 fn large(run: &mut Run, folder: &Path) -> Result<()> {
     let (size, rounds) = match run.is_quick() {
         true => (32 << 20, 5),
@@ -85,8 +86,8 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checkpoints of 4 KiB a second, by threads and checkpoints in one call, with old versions pruned on the way. Each is on the disk
-/// when its call returns.
+/// Measures checkpoints of 4 KiB per second, by threads and checkpoints in one call, with old versions pruned meanwhile. Each checkpoint
+/// is on the disk when its call returns.
 fn small(run: &mut Run, folder: &Path) -> Result<()> {
     let lasting = Duration::from_millis(if run.is_quick() { 250 } else { 20_000 });
     for (threads, calls_of) in [(1, 1), (64, 1), (1, 64), (1, 2048), (2, 2048)] {

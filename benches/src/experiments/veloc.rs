@@ -1,7 +1,7 @@
-//! Several local stores in front of an external one, for real (VeloC, IPDPS'19, Figures 3 to 6), in two halves.
-//! Memory is a memory file system in both. In the first, a *throttled* memory file system stands for the disk, so that
-//! what else the machine does hardly matters; in the second it is the machine's disk, by direct I/O. The external storage is a
-//! *throttled* memory file system that stands for a parallel file system, in both.
+//! Several local stores in front of an external storage, with real bytes (VeloC, IPDPS'19, Figures 3 to 6), in two halves. The memory
+//! store is a memory file system in both. In the first half, a *throttled* memory file system replaces the disk, so that other load of
+//! the machine hardly matters. In the second half, the disk is the machine's disk, by direct I/O. The external storage is a *throttled*
+//! memory file system in both, in place of a parallel file system.
 //!
 //! `TIERFLOW_MEMORY` and `TIERFLOW_DISK` name other folders than `/dev/shm` and the one for temporary files.
 
@@ -16,11 +16,12 @@ mod stores;
 use compare::{Case, Tally, compare};
 use stores::StoreMachine;
 
-/// The share of a file system that a node has, times the disk's bandwidth: that of 64, of 128 and of 256 nodes.
+/// The number of nodes, and the share of a parallel file system that each node has, in multiples of the disk's bandwidth.
 const SHARES: [(usize, f64); 3] = [(64, 3.0), (128, 1.5), (256, 0.75)];
 
-/// An external storage that is slower than the disk, and one that is faster: times the disk's bandwidth.
+/// Bandwidth of an external storage that is slower than the disk, in multiples of the disk's bandwidth.
 const SLOW: f64 = 0.5;
+/// Bandwidth of an external storage that is faster than the disk, in multiples of the disk's bandwidth.
 const FAST: f64 = 3.0;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
@@ -42,8 +43,8 @@ fn half(run: &mut Run, machine: &StoreMachine, cases: Vec<Case>) -> Result<()> {
     tally.report(run, machine)
 }
 
-/// Cases that write too much for a real disk: Figure 6 with 64 writers, and Figure 7 at the size of one of its nodes, which has the less of the
-/// file system the more nodes there are.
+/// Returns the cases that write too much for a real disk: Figure 6 with 64 writers, and Figure 7 at the size of one of its nodes. The node's
+/// share of the file system falls with the number of nodes.
 fn large_cases(is_quick: bool) -> Vec<Case> {
     if is_quick {
         return Vec::new();

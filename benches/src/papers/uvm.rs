@@ -1,17 +1,17 @@
-//! UVM with advice within its memory limit (HPDC'23 §5.2.2): the history lies in managed memory, and the driver is told where.
+//! UVM with advice within its memory limit (HPDC'23 §5.2.2): the history is in managed memory, and advice tells the driver the place of
+//! each version.
 //!
-//! As the paper has it: a version that is written or hinted is advised to lie on the device and prefetched there, one
-//! that leaves is advised to lie on the host and prefetched there, on streams of their own; the device has all of it
-//! mapped (accessed by); a window counts the bytes on the device, and no prefetch goes beyond the device cache's size until something was
-//! consumed. The window is what keeps to the limit. The other way, to fill the device's memory with something
-//! else until only the limit is left, would let the driver choose what goes, by its own least recently used, at a fault and in
-//! the caller's time: it would be slower, and would punish UVM for advice that was not given.
+//! As in the paper, a version that is written or hinted is advised to the device and prefetched there, and a version that leaves is
+//! advised to the host and prefetched there. Each direction has its own stream, and the device has the whole history mapped (accessed
+//! by). A window counts the bytes on the device: no prefetch goes beyond the device cache's size until a version was consumed. The limit
+//! could also be kept by filling the rest of the device's memory. The driver would then choose the pages that leave, least recently used
+//! first, at a fault and in the caller's time. UVM would be slower only because it got no advice.
 //!
-//! Kinder than the paper: all pages are there before the clock starts, as the engine's pinned memory is; room for what will be
-//! written is moved to the device ahead; what is read without a hint is read from afar, at the bus's speed, and pushes nothing
-//! out; and the host may hold all of the history, so no byte goes to the disk. Beside it runs the engine with as much host memory
-//! and no disk (`Approach::TierflowInMemory` of the experiment). What stays dear is UVM's own: a page lies on one side only, so to flush is to give up,
-//! to wait for flushes is to have nothing on the device, and what was consumed is moved to the host like the rest.
+//! The baseline is kinder to UVM than the paper. All pages exist before the measurement, as the engine's pinned memory does. Room for
+//! the next writes is moved to the device ahead. Versions that are read without a hint are read over the bus, and move nothing out. The
+//! host may hold all of the history, so no byte goes to the disk; the engine is compared with as much host memory and no disk
+//! (`Approach::TierflowInMemory` of the experiment). The costs that remain belong to UVM: a page is on one side only, so a flush gives the
+//! copy on the device up, a wait for flushes leaves no version on the device, and consumed versions are moved to the host like others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ use window::{In, Window, WindowStep};
 
 mod window;
 
-/// A history in managed memory. Two threads move it, one each way.
+/// A history in managed memory. Two threads move it, one in each direction.
 pub(crate) struct Uvm {
     shared: Arc<UvmState>,
-    /// The application's copies.
+    /// The stream of the application's copies.
     stream: Stream,
     threads: Vec<JoinHandle<()>>,
     discard: bool,
     distances: (u64, u64),
 }
 
-/// The memory of a baseline, which callers and its two threads share.
+/// The state of a history, which callers and its two threads share.
 struct UvmState {
     state: Mutex<State>,
-    /// Something moved, came to rest, or is wanted.
+    /// Notified when a move or a copy ended, or a call waits for room.
     changed: Condvar,
     memory: Memory,
-    /// Moves to the host, and to the device.
+    /// The moves to the host, and those to the device.
     moved: Mutex<[Moved; 2]>,
 }
 
-/// The bytes of all moves one way, and the time that they took.
+/// The bytes of all moves in one direction, and the time that they took.
 #[derive(Debug, Default, Clone, Copy)]
 struct Moved {
     bytes: u64,
@@ -61,7 +61,7 @@ struct State {
     failed: Option<tierflow_device::Error>,
 }
 
-/// Bytes of managed memory for this workload's versions.
+/// Returns the bytes of managed memory for this workload's versions.
 pub(crate) fn length_of(workload: &Workload) -> u64 {
     Window::length_of(workload.ops.iter().filter_map(|op| match op {
         Op::Checkpoint { bytes, .. } => Some(*bytes),
@@ -70,7 +70,7 @@ pub(crate) fn length_of(workload: &Workload) -> u64 {
 }
 
 impl Uvm {
-    /// Makes an empty history in the memory that `managed` allocates, with at most `limit` bytes on the device. Its pages are on the host,
+    /// Makes an empty history in the memory that `managed` allocates, with at most `limit` bytes on the device. All pages are on the host,
     /// and the device has them mapped.
     pub(crate) fn new(
         device: &Device,
@@ -98,11 +98,11 @@ impl Uvm {
                 failed: None,
             }),
             changed: Condvar::new(),
-            // Copies of the application's are the device's.
+            // The device makes the application's copies.
             memory: memory.seen_from(Place::Device)?,
             moved: Mutex::default(),
         });
-        // From here on dropping it ends the threads.
+        // From here on, dropping the history ends the threads.
         let mut uvm = Self {
             shared,
             stream,
@@ -133,7 +133,7 @@ impl Uvm {
         };
         let copy = (from.lend(0..bytes as usize)?, memory.lend_mut(range)?);
         self.stream.copy_all([copy])?;
-        // The move is over: the copy came after it.
+        // The move has ended, as the copy came after it.
         drop(moved);
         self.shared.tell(|window| window.written(version));
         Ok(())
@@ -152,12 +152,12 @@ impl Uvm {
         Ok(())
     }
 
-    /// The prefetch distance at the last restore, and of all restores in sum.
+    /// Returns the prefetch distance at the last restore, and the sum over all restores.
     pub(crate) fn distances(&self) -> (u64, u64) {
         self.distances
     }
 
-    /// The rates of moves to the host and to the device, in bytes/s of their own time; a way without moves is left out.
+    /// Returns the rates of moves to the host and to the device, in bytes/s of the time of the moves. A direction without moves is left out.
     pub(crate) fn migration(&self) -> Vec<(&'static str, f64)> {
         let names = ["migration to the host", "migration to the device"];
         let moved = names.into_iter().zip(*self.shared.moved.lock());
@@ -179,18 +179,18 @@ impl Uvm {
             .map(drop)
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     #[cfg(test)]
     pub(crate) fn resident(&self) -> u64 {
         self.shared.state.lock().window.resident()
     }
 
-    /// Waits until all of it lies on the host, which is the lowest tier here.
+    /// Waits until all of the history is on the host, which is the lowest tier here.
     pub(crate) fn wait(&self) -> Result<()> {
         self.turn(|window| Ok(when(window.drain()))).map(drop)
     }
 
-    /// Asks until it is the caller's turn.
+    /// Calls `ask` until it is the caller's turn, and sleeps meanwhile. Returns the step.
     fn turn(&self, mut ask: impl FnMut(&mut Window) -> Result<WindowStep>) -> Result<WindowStep> {
         let mut state = self.shared.state.lock();
         loop {
@@ -198,7 +198,7 @@ impl Uvm {
                 return Err(anyhow!(error.clone()).context("moving managed memory"));
             }
             let turn = ask(&mut state.window)?;
-            // The request may be work for others.
+            // The request may be work for the threads that move bytes.
             self.shared.changed.notify_all();
             if turn != WindowStep::Later {
                 return Ok(turn);
@@ -213,7 +213,7 @@ impl Drop for Uvm {
         self.shared.state.lock().closing = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // The thread's error was told to the callers.
+            // The callers have got the thread's error.
             let _ = thread.join();
         }
     }
@@ -256,7 +256,7 @@ impl UvmState {
         Ok(())
     }
 
-    /// Does what there is to do until it is closed, and sleeps when there is nothing.
+    /// Runs one of the two threads: moves bytes while there are moves, sleeps otherwise, and ends when the history is closed.
     fn work<T>(
         &self,
         next: impl Fn(&mut Window) -> Option<T>,
@@ -268,7 +268,7 @@ impl UvmState {
             let wanted = state.window.wanted();
             let what = next(&mut state.window);
             if state.window.wanted() != wanted {
-                // To look for work has made work for the other.
+                // The search for a move may have made a move for the other thread.
                 self.changed.notify_all();
             }
             let Some(what) = what else {
@@ -284,7 +284,7 @@ impl UvmState {
     }
 }
 
-/// The caller's bytes, and those that have to be moved to the device first.
+/// Returns the caller's bytes, and the bytes that have to be moved to the device first.
 fn parts(turn: WindowStep) -> (Range<usize>, Range<usize>) {
     match turn {
         WindowStep::Near { range, missing } => (bytes(&range), bytes(&missing)),
@@ -297,7 +297,7 @@ fn bytes(range: &Range<u64>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-/// A turn that has no bytes.
+/// Returns a turn without bytes if it is `now`, else [`WindowStep::Later`].
 fn when(now: bool) -> WindowStep {
     match now {
         true => WindowStep::Far(0..0),

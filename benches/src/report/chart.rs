@@ -64,7 +64,7 @@ impl Axis {
         let is_log = ends.0 > 0.0 && ends.1 / ends.0 > LOG_SPAN;
         let low = match (from_zero, is_log) {
             (true, false) => ends.0.min(0.0),
-            // Bars of the least value are seen, too.
+            // The axis begins below the least value, so that its bar is visible.
             (true, true) => ends.0 / 1.5,
             (false, _) => ends.0,
         };
@@ -84,7 +84,7 @@ impl Axis {
     }
 }
 
-/// Returns the chart of a query; `None` where it has fewer than two values.
+/// Returns the chart of a query; `None` if the query has fewer than two values.
 pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
     let points = query.points(rows);
     let first = points.first().filter(|_| points.len() > 1)?;
@@ -197,7 +197,7 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
     })
 }
 
-/// Returns the place of `name` in `names`. A new one is added at their end.
+/// Returns the index of `name` in `names`. A new name is added at the end.
 fn place(names: &mut Vec<String>, name: String) -> usize {
     let found = names.iter().position(|own| *own == name);
     found.unwrap_or_else(|| {

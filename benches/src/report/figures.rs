@@ -11,7 +11,7 @@ use super::query::{Point, Query};
 use super::units::human;
 use super::{Row, read_kept};
 
-/// A value that reaches this part of the paper's counts as reproduced: machines differ by as much.
+/// A value that reaches this share of the paper's value counts as reproduced, as machines differ by as much.
 const ENOUGH: f64 = 0.8;
 
 /// The line after a table of a Markdown file.
@@ -51,7 +51,7 @@ pub(crate) struct Figure {
     shows: String,
     /// The axes: across; up.
     axes: String,
-    /// The size of our measurement, and its differences from the paper's; or the reason why there is none.
+    /// The size of our measurement and its differences from the paper's, or the reason why there is none.
     size: String,
     /// The rows that are drawn.
     #[serde(default, skip_serializing)]
@@ -69,7 +69,7 @@ pub(crate) struct Statement {
     paper: f64,
     /// The unit of the number; a quotient has none.
     unit: Option<String>,
-    /// A smaller value is the better one.
+    /// True if a smaller value is better.
     less: bool,
     /// The paper's own method over its baseline, rebuilt here.
     pub(crate) theirs: Option<Query>,
@@ -103,7 +103,7 @@ pub(crate) struct Judged {
 /// Reads `figures.toml`.
 ///
 /// # Errors
-/// When the file is not as this module reads it.
+/// An error if the file is not as this module reads it.
 pub(crate) fn read() -> Result<Figures> {
     toml::from_str(include_str!("../../figures.toml")).context("benches/figures.toml")
 }
@@ -111,7 +111,7 @@ pub(crate) fn read() -> Result<Figures> {
 /// Returns the index: every number of the papers' prose with its verdict, as tables in Markdown.
 ///
 /// # Errors
-/// When `figures.toml` is not as this module reads it.
+/// An error if `figures.toml` is not as this module reads it.
 pub fn index(rows: &[Row]) -> Result<String> {
     let mut text = String::new();
     for paper in read()?.papers {
@@ -198,7 +198,7 @@ impl Statement {
             true => verdict.to_owned(),
             false => format!("{verdict}: {}", self.why),
         };
-        // Of a quotient, the gain counts: what it has beyond one.
+        // For a quotient, the gain counts: its difference from 1.
         let none = if self.unit.is_none() { 1.0 } else { 0.0 };
         let reaches = |point: Point<'_>, part: f64| match self.less {
             true => point.value.median * part <= self.paper,
@@ -236,7 +236,7 @@ impl Statement {
 /// Returns the Markdown files of README.md, docs and docs/src whose tables the kept reports do not give, each with its new text.
 ///
 /// # Errors
-/// When a file cannot be read, a comment names no table, or a line finds no row of a full run.
+/// An error if a file cannot be read, a comment names no table, or a line finds no row of a full run.
 pub fn stale(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let rows = kept(root)?;
     let lines = read()?.lines;
@@ -264,14 +264,14 @@ pub fn stale(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(stale)
 }
 
-/// The rows of all reports that are kept with the book.
+/// Returns the rows of all reports that are kept with the book.
 pub(crate) fn kept(root: &Path) -> Result<Vec<Row>> {
     let reports = files(&root.join("docs/reports"), "json")?;
     let rows = reports.iter().map(|path| read_kept(path));
     Ok(rows.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// The files of a folder with this extension, in the order of their names.
+/// Returns the files of a folder with this extension, in the order of their names.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let listed = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut files = listed
@@ -299,7 +299,7 @@ fn with_tables(text: &str, table: &dyn Fn(&str) -> Result<String>) -> Result<Str
     Ok(made)
 }
 
-/// Returns a table with a line for each query: the value of its row, or from the least to the largest of its rows' values.
+/// Returns a table with a line for each query: the value of its row, or the least and the largest value of its rows.
 fn of_lines(lines: &[TableLine], rows: &[Row]) -> Result<String> {
     let line = |TableLine { what, of }: &TableLine| {
         let points = of.points(rows);

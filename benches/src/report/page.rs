@@ -10,11 +10,11 @@ use super::figures::{Figure, markdown, read};
 use super::units::{digits, human};
 use super::{Row, write_rows};
 
-/// Writes `report.json` and `index.html` into `folder`. The page repeats `facts`: the machine that the rows are from,
-/// and whether they are quick ones.
+/// Writes `report.json` and `index.html` into `folder`. The page repeats `facts`, such as the machine of the rows, and that they are of a
+/// quick run.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// An error if a file cannot be written.
 pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write_rows(&folder.join("report.json"), rows)?;
@@ -59,7 +59,7 @@ fn page(rows: &[Row], facts: &[String]) -> Result<String> {
     Ok(template.render(context! { facts, papers, pictures, experiments })?)
 }
 
-/// Case, metric, value, reference, ratio and origin.
+/// Returns case, metric, value, reference, ratio and origin of a row.
 fn cells(row: &Row) -> [String; 6] {
     let reference = row.reference.map(|value| human(value, &row.unit));
     let ratio = row.ratio.map(digits);

@@ -1,12 +1,12 @@
-//! Queries: which rows of a report a chart, a claim or a line shows. `benches/figures.toml` holds them, and docs/src/report.md
-//! describes them.
+//! Queries, which choose the rows of a report for a chart, a claim or a line. `benches/figures.toml` has the queries, and
+//! docs/src/report.md describes them.
 
 use serde::Deserialize;
 
 use super::units::human;
 use super::{Row, Spread};
 
-/// Rows of an experiment, and how their values are shown.
+/// A choice of an experiment's rows, and the form of their values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Query {
@@ -21,24 +21,24 @@ pub(crate) struct Query {
     pub(crate) over: Vec<String>,
     /// Shows the ratio to the row's reference in place of the value.
     pub(crate) ratio: bool,
-    /// The one of several values that a claim shows.
+    /// The choice of the value that a claim shows, out of several.
     pub(crate) take: Take,
     /// The keys across a chart; without them, the key of the last pair.
     pub(crate) across: Vec<String>,
-    /// The machine of the kept report, where several have the experiment.
+    /// The machine of the kept report, if several reports have the experiment.
     pub(crate) machine: Option<String>,
-    /// No byte was moved: the values are simulated or predicted.
+    /// True if no byte was moved: the values are simulated or predicted.
     pub(crate) simulated: bool,
 }
 
-/// The one value of several.
+/// The choice of one value out of several.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Take {
     #[default]
     Largest,
     Least,
-    /// The geometric mean, as most values are quotients. Its extremes are the least and the largest value.
+    /// The geometric mean, as most values are quotients, with the least and the largest value as extremes.
     Mean,
 }
 
@@ -133,7 +133,7 @@ impl Query {
 }
 
 impl Point<'_> {
-    /// Returns the value with its extremes, and "quick" where the row is.
+    /// Returns the value with its extremes, and "quick" if the row is of a quick run.
     pub(crate) fn text(&self) -> String {
         let Spread { min, median, max } = self.value;
         let shown = human(median, self.unit);
@@ -155,7 +155,7 @@ pub(crate) fn is_of(metric: &str, base: &str) -> bool {
     rest.is_some_and(|rest| ["", " min", " max"].contains(&rest))
 }
 
-/// A row's value with the extremes that stand in rows of their own.
+/// Returns a row's value with its extremes, which are other rows.
 fn spread(rows: &[Row], row: &Row) -> Spread {
     let extreme = |end: &str| {
         let is_like = |other: &&Row| {
@@ -172,12 +172,12 @@ fn spread(rows: &[Row], row: &Row) -> Spread {
     }
 }
 
-/// The pairs of a case.
+/// Returns the pairs of a case.
 pub(crate) fn pairs(case: &str) -> impl Iterator<Item = &str> {
     case.split(", ")
 }
 
-/// The case with these pairs in place of those of the same keys.
+/// Returns the case with these pairs in place of its pairs of the same keys.
 fn with_pairs(case: &str, others: &[String]) -> String {
     let key = |pair: &str| pair.split_once('=').map(|(key, _)| key.to_owned());
     let other = |pair| others.iter().find(|other| key(other) == key(pair));

@@ -1,6 +1,6 @@
 //! Figures as people read them.
 
-/// `value` with three digits and the prefix that fits `unit`: `12.5 GB/s`, `1.20 ms`, `128 MiB`.
+/// Returns `value` with three digits and the prefix that fits `unit`: `12.5 GB/s`, `1.20 ms`, `128 MiB`.
 pub fn human(value: f64, unit: &str) -> String {
     match unit {
         "ns" => scaled(value, 1000.0, &["ns", "µs", "ms", "s"]),
@@ -26,7 +26,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// Three digits, more only where the whole part has more.
+/// Returns `value` with three digits, or more if its whole part has more.
 pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e7).contains(&size) {

@@ -1,8 +1,8 @@
 //! Conversion between bits of many values and words.
 
-/// Returns the lowest bit of each byte of `bytes`; that of byte `i` is bit `i`.
+/// Returns the lowest bit of each byte of `bytes`: the bit of byte `i` becomes bit `i`.
 pub(crate) const fn low_bits(bytes: u64) -> u8 {
-    // Byte i's bit is at 8 i and belongs at 56 + i. One product shifts each by 56 - 7 i.
+    // The bit of byte i is at 8 i, and belongs at 56 + i. A single product shifts each bit by 56 - 7 i.
     ((bytes & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
@@ -21,7 +21,7 @@ pub(crate) static SPREAD: [u64; 256] = {
     spread
 };
 
-/// Transposes: bit `j` of word `i` becomes bit `i` of word `j`.
+/// Transposes bits: bit `j` of word `i` becomes bit `i` of word `j`.
 pub(crate) fn transpose(words: &mut [u32; 32]) {
     let mut mask = 0x0000_FFFF_u32;
     let mut step = 16;

@@ -6,25 +6,25 @@ use crate::element::Element;
 use crate::error::{Invalid, Result};
 use crate::header::CodecId;
 
-/// Encodes inputs to containers, and decodes them.
+/// A codec: encodes inputs to containers, and decodes containers.
 ///
-/// The input, its type and the codec's parameters alone decide the encoded bytes, never the number of threads, nor
-/// whether a processor or a GPU encodes.
+/// The encoded bytes depend only on the input, its type and the codec's parameters. The number of threads does not change
+/// them, and a GPU encodes to the same bytes as a processor.
 pub trait Codec: Debug + Send + Sync {
-    /// The number of the codec in containers.
+    /// Returns the number of the codec in containers.
     fn id(&self) -> CodecId;
 
-    /// The name of the codec in metrics and messages.
+    /// Returns the name of the codec in metrics and messages.
     fn name(&self) -> &'static str {
         self.id().name()
     }
 
-    /// Bytes of the longest container for `len` bytes. A caller reserves them, and gives the rest back once it knows
-    /// the length. Some inputs reach this length up to the padding.
+    /// Returns the bytes of the longest container for `len` bytes. A caller reserves them, and gives the rest back once it
+    /// knows the container's length. Some inputs reach this length, except for padding.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooLong`]; [`Invalid::Element`] if the codec does not support the type.
+    /// [`Invalid::TooLong`] if no container holds `len` bytes; [`Invalid::Element`] if the codec does not support the type.
     fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64>;
 
     /// Encodes `input` to the start of `out`, and returns the container's length in bytes. Uses all threads of the
@@ -43,8 +43,8 @@ pub trait Codec: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if the bytes are damaged; [`Invalid::Length`],
-    /// [`Invalid::OtherCodec`]. After an error `out` is unspecified.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the bytes are damaged; [`Invalid::Length`] if `out` has another length;
+    /// [`Invalid::OtherCodec`] if another codec wrote the container. After an error `out` is unspecified.
     fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()>;
 
     /// Encodes to a new vector.

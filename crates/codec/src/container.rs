@@ -10,22 +10,23 @@ use crate::header::{
     ALIGNMENT, CodecId, HEADER_BYTES, Header, TAIL_AT, block_values, blocks, payload_at,
 };
 
-/// Blocks encoded before they are copied to their places. Bounds the memory for encoded blocks.
+/// Number of blocks that are encoded before they are copied to their places. The number bounds the memory for encoded
+/// blocks.
 const BATCH: usize = 256;
 
-/// Encodes the values of a block.
+/// An encoder of the values of a block.
 pub(crate) trait BlockEncoder: Sync {
     /// Appends the encoded form, whose length is a multiple of [`ALIGNMENT`] and at most [`most_block_bytes`].
     fn encode(&self, values: &[u8], out: &mut Vec<u8>);
 }
 
-/// Decodes the values of a block.
+/// A decoder of the values of a block.
 pub(crate) trait BlockDecoder: Sync {
-    /// Fills `values` from the encoded form of as many values. Returns the defect if the form is damaged.
+    /// Fills `values` from `stored`, the encoded form of as many values. Returns the defect if the form is damaged.
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str>;
 }
 
-/// Bytes of the longest block of `values` values.
+/// Returns the bytes of the longest block of `values` values.
 fn most_block_bytes(codec: CodecId, element: Element, values: usize) -> u64 {
     let most = match codec {
         CodecId::Planes => crate::planes::most_block_bytes(element, values),
@@ -36,11 +37,11 @@ fn most_block_bytes(codec: CodecId, element: Element, values: usize) -> u64 {
     most.next_multiple_of(ALIGNMENT) as u64
 }
 
-/// Bytes of the longest container for an input of `raw_bytes` bytes.
+/// Returns the bytes of the longest container for an input of `raw_bytes` bytes.
 ///
 /// # Errors
 ///
-/// [`Invalid::TooLong`]
+/// [`Invalid::TooLong`] if the offsets of such a container exceed the entries of its table.
 pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Result<u64> {
     let blocks = blocks(codec, element, raw_bytes);
     let too_long = Invalid::TooLong { len: raw_bytes };
@@ -58,8 +59,8 @@ pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Re
     Ok(payload_at(blocks) + payload)
 }
 
-/// Bytes of the shortest container with such a header. So a damaged one does not decode to more than 4096 times its
-/// bytes.
+/// Returns the bytes of the shortest container with such a header. As a shorter one is refused, a damaged container does
+/// not decode to more than 4096 times its bytes.
 pub(crate) fn least_bytes(header: &Header) -> u64 {
     let of_blocks = match header.codec {
         // A block of no bytes stands for zeros.
@@ -123,7 +124,7 @@ pub(crate) fn encode(
     Ok(payload_at + end)
 }
 
-/// Returns the range of each block behind the table. `front` is the container's header and table.
+/// Returns the range of each block, in bytes from the first block. `front` is the container's header and table.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::planes::Planes;
 ///
 /// # Errors
 ///
-/// As for [`Codec::decode`], and [`Error::NotBuilt`](crate::Error::NotBuilt).
+/// As for [`Codec::decode`], and [`Error::NotBuilt`](crate::Error::NotBuilt) if the build lacks the container's codec.
 pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     let header = Header::parse(container)?;
     match header.codec {
@@ -22,8 +22,8 @@ pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Bytes to which consecutive containers decode. At most 4096 times the bytes of the containers, even if these are
-/// damaged.
+/// Returns the bytes to which consecutive containers decode: at most 4096 times the bytes of the containers, even if these
+/// are damaged.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As for [`Codec::decode`], and [`Invalid::Limit`].
+/// As for [`Codec::decode`], and [`Invalid::Limit`] if the container decodes to more than `limit` bytes.
 pub fn decode_to_vec(container: &[u8], limit: u64) -> Result<Vec<u8>> {
     let raw = Header::parse(container)?.raw_bytes;
     let bytes = usize::try_from(raw)

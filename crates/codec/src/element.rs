@@ -1,6 +1,6 @@
 //! Types of the values in an input.
 
-/// The type of the values that an input is made of, little-endian.
+/// The type of an input's values, which are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Element {
@@ -35,7 +35,7 @@ impl Element {
         Self::F64,
     ];
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub const fn bytes(self) -> usize {
         match self {
             Self::I8 => 1,

@@ -5,7 +5,7 @@ use crate::element::Element;
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The variant says what the caller does next.
+/// Reasons why a call failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +43,7 @@ pub enum Error {
          libnvcomp.so in LD_LIBRARY_PATH"
     )]
     NoNvcomp {
-        /// The loader's own words.
+        /// The loader's message.
         reason: String,
     },
     /// nvCOMP refused the call: store the input unencoded, or decode on the processor.
@@ -65,7 +65,7 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// The input has more bytes than a container's offsets can name.
+    /// The input has more bytes than a container's offsets can express.
     #[error("{len} bytes are more than one container holds: encode them in parts of 2^35 bytes")]
     TooLong {
         /// Bytes given.

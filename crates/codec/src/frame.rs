@@ -1,5 +1,5 @@
-//! Encoded files of another format, whose first bytes stay readable without decoding. docs/src/codec.md describes a
-//! frame byte by byte.
+//! Frames: encoded files of another format, whose first bytes stay readable without decoding. docs/src/codec.md describes
+//! a frame byte by byte.
 
 use crate::decode::{decode_all, decoded_len};
 use crate::error::{Error, Invalid, Result};
@@ -10,8 +10,7 @@ const FORMAT: u64 = 1;
 
 /// An encoded file: a header, the file's first bytes unencoded, and consecutive containers of the rest.
 ///
-/// Frames and containers start differently, so an encoded checkpoint is never taken for an encoded file, whatever its
-/// content.
+/// Frames and containers start with different bytes, so an encoded checkpoint is never taken for an encoded file.
 ///
 /// ```
 /// # fn main() -> tierflow_codec::Result<()> {
@@ -42,8 +41,8 @@ impl<'a> Frame<'a> {
         bytes.starts_with(&MAGIC)
     }
 
-    /// Makes the start of a frame: its header, and the file's first bytes. The caller appends containers of the `rest`
-    /// bytes that follow.
+    /// Makes the start of a frame: its header, and `plain`, the file's first bytes. The caller appends containers of the
+    /// `rest` bytes that follow.
     pub fn start(plain: &[u8], rest: u64) -> Vec<u8> {
         let mut header = [0; HEADER_BYTES];
         let raw_bytes = rest.saturating_add(plain.len() as u64);
@@ -56,7 +55,7 @@ impl<'a> Frame<'a> {
         [&header, plain].concat()
     }
 
-    /// Reads a frame, and checks all that does not need decoding. Allocates nothing, whatever the bytes are.
+    /// Reads a frame, and makes all checks that need no decoding. Allocates nothing, whatever the bytes are.
     ///
     /// # Errors
     ///
@@ -97,17 +96,17 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The first bytes of the file.
+    /// Returns the first bytes of the file.
     pub fn plain(&self) -> &'a [u8] {
         self.plain
     }
 
-    /// The consecutive containers of the rest.
+    /// Returns the consecutive containers of the other bytes.
     pub fn containers(&self) -> &'a [u8] {
         self.containers
     }
 
-    /// Bytes of the file; at most 4096 times the frame's.
+    /// Returns the bytes of the file: at most 4096 times those of the frame.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }
@@ -116,7 +115,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Limit`]; [`Error::Corrupt`] if the bytes are damaged.
+    /// [`Invalid::Limit`] if the file has more than `limit` bytes; [`Error::Corrupt`] if the bytes are damaged.
     pub fn to_vec(&self, limit: u64) -> Result<Vec<u8>> {
         let raw = self.raw_bytes;
         let bytes = usize::try_from(raw)

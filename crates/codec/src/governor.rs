@@ -1,13 +1,14 @@
-//! Decides whether encoding raises the throughput to the tier below.
+//! The decision whether to encode: only if that raises the throughput to the tier below.
 
 use std::fmt;
 
-/// Decides, for each input, whether to encode before a link or to send the bytes unencoded.
+/// A governor decides for each input whether to encode it before a link, or to send its bytes unencoded.
 ///
-/// The stage and the link are a pipeline, whose throughput is that of the slower part. A stage that takes `s` bytes per
-/// second and makes them `r` times smaller, before a link of `l` bytes per second, moves `min(s, r l)` bytes per
-/// second, and pays off if that is above `l`. The governor turns a stage off that does not pay off. It then tries an
-/// input now and then, as long as trials take a small share of the time, and turns the stage on again when it pays off.
+/// The encoding stage and the link are a pipeline, whose throughput is that of the slower part. A stage that takes `s`
+/// bytes per second and makes them `r` times smaller, before a link of `l` bytes per second, moves `min(s, r l)` bytes per
+/// second. The stage pays off if that is above `l`. The governor turns off a stage that does not pay off. Afterwards, the
+/// governor tries an input now and then, so rarely that trials take a small share of the time, and turns the stage on
+/// again when it pays off.
 ///
 /// A governor has no clock and moves no bytes: the caller reports its measurements.
 ///
@@ -39,7 +40,7 @@ pub struct Governor {
     is_on: bool,
     /// True if the next input is tried, even if trials took their share of time.
     is_due: bool,
-    /// Nanoseconds that trials may take: their share of the link's time with the stage off, since the last trial.
+    /// Nanoseconds that trials may take: their share of the link's time since the last trial, with the stage off.
     earned: f64,
     switches: u64,
     encoded: u64,
@@ -129,7 +130,7 @@ impl Governor {
         }
     }
 
-    /// Returns the treatment of the next input, of `bytes` bytes.
+    /// Returns the treatment of the next input, which has `bytes` bytes.
     pub fn decide(&mut self, bytes: u64) -> Decision {
         if self.is_on {
             return Decision::Encode;
@@ -168,12 +169,12 @@ impl Governor {
         self.switch();
     }
 
-    /// Reports that the data are of another kind from now on. The next input is encoded as a trial.
+    /// Reports that the data are of another kind from now on. If the stage is off, the next input is encoded as a trial.
     pub fn changed(&mut self) {
         self.is_due = true;
     }
 
-    /// The throughput with the stage divided by that without; `None` before link and stage are measured.
+    /// Returns the throughput with the stage divided by that without it; `None` before link and stage are measured.
     pub fn gain(&self) -> Option<f64> {
         let (link, stage, ratio) = (self.link.value?, self.stage.value?, self.ratio.value?);
         Some((stage / link).min(ratio))
@@ -218,7 +219,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Bytes per second.
+/// Returns a rate in bytes per second.
 fn rate(bytes: u64, nanoseconds: u64) -> f64 {
     bytes as f64 / nanoseconds.max(1) as f64 * 1e9
 }
@@ -246,7 +247,7 @@ mod tests {
 
     const BYTES: u64 = 1 << 26;
 
-    /// Nanoseconds for `bytes` at `rate` bytes per nanosecond (GB/s).
+    /// Returns the nanoseconds for `bytes` at `rate` bytes per nanosecond (GB/s).
     fn at(bytes: u64, rate: f64) -> u64 {
         (bytes as f64 / rate) as u64
     }

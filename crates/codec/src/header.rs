@@ -12,10 +12,10 @@ pub(crate) const ALIGNMENT: usize = 16;
 pub(crate) const TAIL_AT: usize = 40;
 
 const MAGIC: [u8; 8] = *b"tfcodec\0";
-/// The newest format. Format 2 has polynomials and pointwise bounds, and is written for these alone.
+/// The newest format. Format 2 has polynomials and pointwise bounds, and only containers with one of these have it.
 const FORMAT: u8 = 2;
 
-/// The codec of a container. Its number is stored, and never given to another codec.
+/// The codec of a container. Containers store the number of the codec, so no other codec ever gets the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -39,7 +39,7 @@ impl CodecId {
         Self::NvcompZstd,
     ];
 
-    /// The name of the codec in metrics and messages.
+    /// Returns the name of the codec in metrics and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Planes => "planes",
@@ -57,15 +57,15 @@ pub struct Header {
     pub codec: CodecId,
     /// The type of the input's values.
     pub element: Element,
-    /// The codec's parameter: the number of [`Planes`](crate::Planes)' predictor; 1 if [`Bounded`](crate::Bounded) has a
-    /// pointwise bound.
+    /// The codec's parameter: for [`Planes`](crate::Planes) the number of the predictor; for [`Bounded`](crate::Bounded) 1 if
+    /// the bound is pointwise, otherwise 0; for other codecs 0.
     pub(crate) parameter: u8,
     /// Bytes of the input.
     pub raw_bytes: u64,
     /// Bytes of the container, this header included.
     pub stored_bytes: u64,
-    /// The largest difference between a value and its decoded form, or if [`is_pointwise`](Self::is_pointwise) its share of the
-    /// value; 0 if the codec is lossless.
+    /// The largest difference between a value and its decoded form; if [`is_pointwise`](Self::is_pointwise), as a share of the
+    /// value. 0 if the codec is lossless.
     pub bound: f64,
 }
 
@@ -75,7 +75,7 @@ impl Header {
         bytes.starts_with(&MAGIC)
     }
 
-    /// Reads a header, and checks all that does not need the rest of the container.
+    /// Reads a header, and makes all checks that do not need the rest of the container.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// As for [`parse`](Self::parse), and [`Invalid::OtherCodec`].
+    /// As for [`parse`](Self::parse), and [`Invalid::OtherCodec`] if another codec wrote the container.
     pub(crate) fn parse_of(codec: CodecId, bytes: &[u8]) -> Result<Self> {
         let header = Self::parse(bytes)?;
         match header.codec == codec {
@@ -159,12 +159,12 @@ impl Header {
         }
     }
 
-    /// Returns the bytes of the container and of its input. The caller's buffers have `stored` and `raw` bytes left for
-    /// them.
+    /// Returns the bytes of the container and of its input, for a caller that has `stored` bytes of containers and room for
+    /// `raw` bytes of input.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if either is 0 or exceeds its buffer.
+    /// [`Error::Corrupt`] if either number is 0, or exceeds the caller's.
     pub fn within(&self, stored: usize, raw: usize) -> Result<(usize, usize)> {
         let within = |bytes: u64, most: usize| {
             let bytes = usize::try_from(bytes).ok();
@@ -207,28 +207,28 @@ impl Header {
         matches!(self.codec, CodecId::Bounded) && self.parameter == 1
     }
 
-    /// Bytes of the input divided by those of the container.
+    /// Returns the bytes of the input divided by those of the container.
     pub fn ratio(&self) -> f64 {
         self.raw_bytes as f64 / self.stored_bytes as f64
     }
 
-    /// Number of blocks in the container.
+    /// Returns the number of blocks in the container.
     pub(crate) fn blocks(&self) -> u64 {
         blocks(self.codec, self.element, self.raw_bytes)
     }
 
-    /// Offset of the blocks in the container, in bytes.
+    /// Returns the offset of the blocks in the container, in bytes.
     pub(crate) fn payload_at(&self) -> u64 {
         payload_at(self.blocks())
     }
 
-    /// Bytes of the input behind its last whole value.
+    /// Returns the number of bytes of the input behind its last whole value.
     pub(crate) fn tail_bytes(&self) -> usize {
         (self.raw_bytes % self.element.bytes() as u64) as usize
     }
 }
 
-/// Number of values in a block.
+/// Returns the number of values in a block.
 pub(crate) const fn block_values(codec: CodecId, element: Element) -> usize {
     match codec {
         CodecId::Planes => crate::planes::BLOCK_BYTES / element.bytes(),
@@ -241,19 +241,19 @@ pub(crate) fn blocks(codec: CodecId, element: Element, raw_bytes: u64) -> u64 {
     (raw_bytes / element.bytes() as u64).div_ceil(block_values(codec, element) as u64)
 }
 
-/// Offset of the blocks in a container of `blocks` blocks, in bytes.
+/// Returns the offset of the blocks in a container of `blocks` blocks, in bytes.
 pub(crate) fn payload_at(blocks: u64) -> u64 {
     HEADER_BYTES as u64 + (4 * blocks).next_multiple_of(ALIGNMENT as u64)
 }
 
-/// Returns the word at `at`.
+/// Returns the word at byte `at`.
 pub(crate) fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
-/// Checksum of the header's first seven words.
+/// Returns the checksum of the header's first seven words.
 pub(crate) fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words[..7].iter().fold(0, |sum, word| {

@@ -2,14 +2,14 @@
 //!
 //! # Modules
 //!
-//! `header` has the header of a container, and `container` joins blocks to containers, on all threads. [`Planes`] and
-//! [`Bounded`] encode blocks. [`gpu`] does the same with kernels. [`Frame`] is an encoded file of another format.
-//! [`NvcompCodec`] is for the user's nvCOMP. [`Governor`] decides whether to encode.
+//! `header` defines the header of a container, and `container` joins blocks to containers, on all threads. [`Planes`] and
+//! [`Bounded`] encode blocks, and [`gpu`] does so with kernels. [`Frame`] is an encoded file of another format.
+//! [`NvcompCodec`] names the codecs of the user's nvCOMP. [`Governor`] decides whether to encode.
 //!
 //! # Absent on purpose
 //!
-//! Containers have no checksums of their content: the store that holds them does. A codec knows no shapes of fields: it
-//! sees values in the order of memory. A governor has no clock: the caller that moves the bytes measures times.
+//! Containers have no checksums of their content, as the store that holds them has. A codec knows no shapes of fields: it
+//! encodes values in the order of memory. A governor has no clock: the caller that moves the bytes measures times.
 #![deny(unsafe_code)]
 
 mod bits;

@@ -9,13 +9,13 @@ use crate::header::CodecId;
 use crate::header::Header;
 use crate::planes::Planes;
 
-/// A codec with its parameters: part of a configuration, and of the calls of [`gpu`](crate::gpu).
+/// A codec with its parameters, for configurations and for the calls of [`gpu`](crate::gpu).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Method {
-    /// Lossless.
+    /// The lossless codec.
     Planes(Planes),
-    /// Within a bound.
+    /// The codec that keeps an error bound.
     Bounded(Bounded),
 }
 

@@ -11,18 +11,18 @@ use crate::error::{Invalid, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// The whole checkpoint.
+    /// A difference has the whole checkpoint.
     Full,
-    /// A bitmap of the chunks that changed since the checkpoint before, and these chunks.
+    /// A difference has a bitmap of the chunks that changed since the checkpoint before, and these chunks.
     Basic,
-    /// The bytes of first-time occurrences, and for each shifted duplicate the place of its bytes in this checkpoint or
-    /// an earlier one: one entry per chunk.
+    /// A difference has the bytes of first-time occurrences, and for each shifted duplicate the place of its bytes in this
+    /// checkpoint or an earlier one. Each chunk has its own entry.
     List,
-    /// As `List`, with entries for whole regions: the nodes of a binary tree over the chunks.
+    /// As `List`, but with entries for whole regions: the nodes of a binary tree over the chunks.
     #[default]
     Tree,
-    /// `Tree`, but `Full` without any look-up if a sample says that nearly all chunks are new. The sample has one chunk
-    /// in 64, at places that a hash chooses, and at least 64 chunks.
+    /// As `Tree`; but if nearly all chunks of a sample are new, the method is `Full`, without any look-up. The sample has
+    /// one chunk in 64, at places that a hash chooses, and at least 64 chunks.
     Auto,
 }
 
@@ -37,23 +37,23 @@ pub struct Config {
     pub method: Method,
     /// Bytes of a chunk, a power of two from 32 to 65 536; 128 by default.
     pub chunk: u32,
-    /// Seed of the hash. With `None`, the default, each new lineage takes a random one, which its differences contain.
-    /// So data that collides in one lineage does not in another, and nobody can make colliding chunks without one of
-    /// its differences. A resumed lineage keeps the seed of its chain. Set a seed for the same bytes in every run.
+    /// Seed of the hash. With `None`, the default, each new lineage takes a random seed, which its differences contain. So
+    /// chunks that collide in one lineage do not collide in another, and nobody can make colliding chunks without a
+    /// difference of the lineage. A resumed lineage keeps the seed of its chain. Set a seed for the same bytes in every run.
     pub seed: Option<u64>,
-    /// Compares bytes whenever two digests match, and stores both on a collision. Costs reads of all matching chunks,
-    /// and memory: on the CPU all differences so far; on the GPU the checkpoint before and the record's chunks, 2.5
-    /// times a checkpoint. Off by default.
+    /// True if the encoder compares bytes whenever two digests match, and stores both chunks on a collision. Verification
+    /// costs reads of all matching chunks, and memory: on the CPU all differences so far; on the GPU the checkpoint before
+    /// and the record's chunks, 2.5 times a checkpoint. False by default.
     pub verify: bool,
-    /// Largest number of chunks in the record of hashes; by default 1.2 times the chunks of a checkpoint, and never
-    /// fewer than these.
+    /// Largest number of chunks in the record of hashes: by default 1.2 times the chunks of a checkpoint, and never fewer
+    /// than a checkpoint has.
     ///
     /// If the new chunks of a checkpoint do not fit, the record drops the chunks of the oldest checkpoints, whole
     /// checkpoints at a time. A dropped chunk is stored anew when it occurs again.
     pub record_capacity: Option<u64>,
 }
 
-/// [`Method::Tree`] with chunks of `chunk` bytes, and defaults for the rest: `Tree { chunk: 128 }` converts into a
+/// [`Method::Tree`] with chunks of `chunk` bytes, and defaults for the other fields of [`Config`]. The value converts into a
 /// [`Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
@@ -121,7 +121,7 @@ impl Config {
 
     /// Returns the configured seed, or a random one.
     pub(crate) fn seed_or_random(&self) -> u64 {
-        // The standard library has keys from the system for its maps.
+        // The standard library seeds the hasher of its maps with random keys from the system.
         let random = || RandomState::new().hash_one(std::process::id());
         self.seed.unwrap_or_else(random)
     }

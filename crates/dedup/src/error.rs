@@ -3,7 +3,7 @@
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The variant says what the caller does next.
+/// Reasons why a call failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
         /// The defect.
         what: &'static str,
     },
-    /// The chain lacks a difference that a version is based on: add it.
+    /// The chain lacks a difference on which a version is based: add it.
     #[error(
         "{what} needs the difference with ordinal {ordinal}, which is not in the chain: add it"
     )]
@@ -59,7 +59,7 @@ pub enum Invalid {
     /// The checkpoint has 0 bytes.
     #[error("a checkpoint of 0 bytes: there must be at least one")]
     Empty,
-    /// The checkpoint has more chunks than entries can name.
+    /// The checkpoint has more chunks than an entry can number.
     #[error("{len} bytes are more than 2^31 chunks of {chunk} bytes: take larger chunks")]
     TooManyChunks {
         /// Bytes of the checkpoint.
@@ -118,7 +118,7 @@ pub enum Invalid {
         /// The defect, and memory that would be suitable.
         what: &'static str,
     },
-    /// The configuration differs from the one that the lineage was written with.
+    /// The configuration differs from the one with which the lineage was written.
     #[error("the lineage was written with another {what}")]
     Config {
         /// The property that differs.

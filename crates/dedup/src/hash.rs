@@ -1,8 +1,8 @@
 //! The hash of chunks, and sums of hashes.
 //!
-//! The hash is XXH3-128 with the secret that XXH3 derives from the lineage's seed. One secret serves chunks of every
-//! length, on the CPU and in the kernels, and seed 0 is plain XXH3-128. The reasons for this hash (ICPP'23 §2.4 has
-//! Murmur3-128):
+//! The hash is XXH3-128 with the secret that XXH3 derives from the lineage's seed. Chunks of every length have the same
+//! secret, on the CPU and in the kernels. With seed 0, the hash is plain XXH3-128. The reasons for this hash (ICPP'23 §2.4
+//! has Murmur3-128):
 //!
 //! - a chunk of up to 128 bytes costs one 64 × 64 → 128 bit product for 16 bytes, and a longer one a 32 × 32 → 64 bit
 //!   product for 8 bytes: about 1.6 and 0.8 integer instructions per byte. An H100 issues about 4.8 per byte that its
@@ -21,7 +21,7 @@ pub(crate) struct Digest {
     pub(crate) high: u64,
 }
 
-/// Hashes chunks of one lineage.
+/// The hasher of the chunks of one lineage.
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
     seed: u64,
@@ -44,14 +44,14 @@ impl Hasher {
         }
     }
 
-    /// The seed of the secret.
+    /// Returns the seed of the secret.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
     #[inline]
     pub(crate) fn digest(&self, chunk: &[u8]) -> Digest {
-        // The common short lengths avoid the dispatch over all lengths: a third of the time.
+        // For the common short lengths, the dispatch over all lengths would be a third of the time.
         match chunk.len() {
             32 => self.digest_pieces::<2>(chunk),
             64 => self.digest_pieces::<4>(chunk),
@@ -60,7 +60,7 @@ impl Hasher {
         }
     }
 
-    /// XXH3-128 of 32, 64 or 128 bytes, from the middle outwards, two pieces at a time.
+    /// Returns XXH3-128 of 32, 64 or 128 bytes, computed from the middle outwards, two pieces at a time.
     #[inline]
     fn digest_pieces<const N: usize>(&self, chunk: &[u8]) -> Digest {
         let Ok(pieces) = <&[[u8; 16]; N]>::try_from(chunk.as_chunks().0) else {
@@ -108,20 +108,20 @@ pub(crate) const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
 const PRIME_3: u64 = 0x1656_67B1_9E37_79F9;
 const PRIME_4: u64 = 0x85EB_CA77_C2B2_AE63;
 
-/// Folds a 128-bit product into 64 bits: its halves, combined by exclusive or.
+/// Returns the exclusive or of the halves of a 128-bit product.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The last step of XXH3.
+/// Computes the last step of XXH3.
 fn avalanche(mut x: u64) -> u64 {
     x ^= x >> 37;
     x = x.wrapping_mul(0x1656_6791_9E37_79F9);
     x ^ (x >> 32)
 }
 
-/// The last step of XXH64, a bijection: every bit of the argument affects every bit of the result.
+/// Computes the last step of XXH64, a bijection: every bit of the argument affects every bit of the result.
 pub(crate) fn stir(mut x: u64) -> u64 {
     x ^= x >> 33;
     x = x.wrapping_mul(PRIME_2);
@@ -130,9 +130,9 @@ pub(crate) fn stir(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// The identity of a sequence of chunks: the sum of a term for each chunk's digest and place.
+/// The identity of a sequence of chunks: a sum with a term for each chunk, which depends on the chunk's digest and place.
 ///
-/// Any number of threads add terms in any order. A change of a few chunks costs a few terms.
+/// Any number of threads may add terms, in any order. A change of a few chunks costs a few terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) low: u64,
@@ -163,7 +163,7 @@ impl Sum {
     }
 }
 
-/// Sum of 32-bit little-endian words by their place, for metadata. The length of `bytes` is a multiple of four.
+/// Returns the sum of 32-bit little-endian words by their places, for metadata. The length of `bytes` is a multiple of four.
 pub(crate) fn word_sum(bytes: &[u8]) -> u64 {
     bytes
         .as_chunks::<4>()
@@ -176,7 +176,7 @@ pub(crate) fn word_sum(bytes: &[u8]) -> u64 {
         })
 }
 
-/// Checksum of a header.
+/// Returns the checksum of a header.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }

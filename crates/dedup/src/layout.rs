@@ -25,7 +25,7 @@ impl Layout {
         }
     }
 
-    /// The range of the bytes of chunks `first..first + count`.
+    /// Returns the range of the bytes of chunks `first..first + count`.
     pub(crate) fn bytes(&self, first: u32, count: u32) -> Range<usize> {
         let at = |chunk: u64| (chunk * u64::from(self.chunk)).min(self.len) as usize;
         at(first.into())..at(u64::from(first) + u64::from(count))
@@ -44,8 +44,9 @@ impl Layout {
 /// A node of the binary tree over the chunks: `2^level` chunks, starting at a multiple of `2^level`. Only nodes whose
 /// chunks all exist have a name, so the number of chunks is arbitrary.
 ///
-/// The name is the node's number in an in-order walk over the tree, leaves being 1, 3, 5 …: twice the first chunk, plus
-/// the number of chunks. Its lowest set bit gives the level. Names of disjoint nodes have the order of their chunks.
+/// The name is the node's number in an in-order walk over the tree, in which leaves have the numbers 1, 3, 5 …: twice the
+/// first chunk, plus the number of chunks. The lowest set bit of a name gives the level. Names of disjoint nodes have the
+/// order of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Node(pub(crate) u32);
 
@@ -54,7 +55,7 @@ impl Node {
         Self(2 * chunk + 1)
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub(crate) fn count(self) -> u32 {
         self.0 & self.0.wrapping_neg()
     }
@@ -63,7 +64,7 @@ impl Node {
         (self.0 - self.count()) / 2
     }
 
-    /// End of the node: the chunk behind its last one.
+    /// Returns the end of the node: the chunk behind its last one.
     pub(crate) fn end(self) -> u32 {
         self.first() + self.count()
     }

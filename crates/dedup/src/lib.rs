@@ -2,9 +2,9 @@
 //!
 //! # Modules
 //!
-//! `hash` and `layout` define the digests of chunks and the names of regions; `record` is the index of the history;
-//! `regions` makes metadata from labelled chunks. [`Lineage`] encodes with them. `container` is the stored form.
-//! [`Chain`] works on stored differences without the lineage that wrote them. [`gpu`] does the same with kernels.
+//! `hash` and `layout` define the digests of chunks and the names of regions. `record` is the index of earlier chunks.
+//! `regions` makes metadata from labelled chunks. [`Lineage`] encodes with these modules. `container` is the stored form.
+//! [`Chain`] works on stored differences without the lineage that wrote them. [`gpu`] encodes and restores with kernels.
 //!
 //! # Absent on purpose
 //!
@@ -33,13 +33,13 @@ pub use container::{Container, HEADER_BYTES, SHIFTED_BYTES, Stored};
 pub use encode::{Difference, Lineage, Origins, StoredBytes, Summary};
 pub use error::{Error, Invalid, Result};
 
-/// Bytes of the longest difference of a checkpoint of `checkpoint_bytes` bytes: a header more than the checkpoint.
+/// Returns the bytes of the longest difference of a checkpoint of `checkpoint_bytes` bytes: a header more than the checkpoint.
 pub fn most_stored_bytes(checkpoint_bytes: u64) -> u64 {
     container::payload_at(0).saturating_add(checkpoint_bytes)
 }
 
-/// Returns the offset of the payload in a difference, from its first [`HEADER_BYTES`]. The processor reads the bytes
-/// before the payload even if a GPU restores.
+/// Returns the offset of the payload in a difference, which its first [`HEADER_BYTES`] bytes give. The processor reads the
+/// bytes before the payload even if a GPU restores.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
 //! The record of hashes: the place of each stored chunk, by digest.
 //!
-//! The record has at most `capacity` chunks. If those of a new checkpoint do not fit, it drops the chunks of the oldest
-//! checkpoint, then of the next, until they do. It also drops chunks more than [`GENERATIONS`] checkpoints old,
-//! counting checkpoints with new chunks. The rule counts the chunks that were looked up in vain, duplicates among them
-//! included, as this number is known before the first of them is entered. So the result does not depend on the order of
+//! The record has at most `capacity` chunks. If the chunks of a new checkpoint do not fit, the record drops the chunks of
+//! the oldest checkpoint, then of the next, until they fit. The record also drops chunks more than [`GENERATIONS`]
+//! checkpoints old, where only checkpoints with new chunks count. The new chunks are counted before the first of them is
+//! entered, as the chunks that were not found, with duplicates among them. So the result does not depend on the order of
 //! entering, and the GPU's record, which has another layout, drops the same chunks.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -31,7 +31,7 @@ pub(crate) struct Record {
     live: u64,
 }
 
-/// The chunks whose digest's upper five bits have one value.
+/// The chunks whose digests have the same upper five bits.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     places: HashMap<(u64, u64), Place, BuildHasherDefault<DigestHasher>>,
@@ -71,7 +71,7 @@ impl Record {
         }
     }
 
-    /// Drops the chunks of all checkpoints but these.
+    /// Drops the chunks of all checkpoints but `ordinals`.
     pub(crate) fn keep(&mut self, ordinals: &BTreeSet<u32>) {
         self.generations
             .retain(|(ordinal, _)| ordinals.contains(ordinal));
@@ -83,7 +83,8 @@ impl Record {
         });
     }
 
-    /// The shards, for entering the chunks of a checkpoint. The caller then reports their number by `entered`.
+    /// Returns the shards, for entering the chunks of a checkpoint. The caller then reports the number of entered chunks by
+    /// `entered`.
     pub(crate) fn shards_mut(&mut self) -> &mut [Shard] {
         &mut self.shards
     }
@@ -113,9 +114,9 @@ impl Shard {
         self.places.get(&(digest.low, digest.high)).copied()
     }
 
-    /// Enters the digest at `place`, or returns the place at which it is already.
+    /// Enters the digest with `place`, or returns the place with which the record already has it.
     ///
-    /// The zero digest is not entered, so its chunks are all stored.
+    /// The zero digest is not entered, so all chunks with this digest are stored.
     pub(crate) fn enter(&mut self, digest: Digest, place: Place) -> Option<Place> {
         if digest == Digest::default() {
             return None;

@@ -1,4 +1,4 @@
-//! Regions: they turn labelled chunks into the metadata of a difference.
+//! Regions of labelled chunks: the metadata of a difference.
 //!
 //! # The tree without digests of inner nodes
 //!
@@ -7,16 +7,16 @@
 //! first-time occurrences, side by side, in one checkpoint. The record of chunks has exactly this place for each of
 //! these leaves, as it has one place per digest. So a node that Algorithm 1 would find has leaves whose sources are
 //! neighbours. The converse does not hold: sources may be neighbours without forming a node. Therefore this module
-//! compares the sources of neighbouring chunks. It finds all that Algorithm 1 finds, and also regions that moved by
-//! other than a multiple of their size; it hashes, stores and looks up chunks alone. Regions that repeat one chunk
-//! (zeros) are found the same way.
+//! compares the sources of neighbouring chunks. The comparison finds all regions that Algorithm 1 finds, and also regions
+//! that moved by a distance that is no multiple of their size. Only chunks are hashed, recorded and looked up. Regions that
+//! repeat one chunk (zeros) are found the same way.
 //!
-//! A region is saved unless its parent is, up to the root. So A → B → A saves the root, as every node is a shifted
-//! duplicate.
+//! A difference has the largest regions: a region is in the metadata unless its parent is. So for the checkpoints A, B and A
+//! again, the third difference has only the root, as every node is a shifted duplicate.
 
 use crate::layout::Node;
 
-/// The place of a chunk's bytes: the ordinal of a checkpoint, and a chunk that was a first-time occurrence there.
+/// The place of a chunk's bytes: the ordinal of a checkpoint, and a chunk that is a first-time occurrence in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) ordinal: u32,
@@ -42,12 +42,12 @@ pub(crate) struct Shift {
     pub(crate) node: Node,
     /// The place of the first chunk's bytes.
     pub(crate) source: Place,
-    /// True if all chunks of the region have the bytes at `source`; otherwise their sources follow it.
+    /// True if all chunks of the region have the bytes at `source`. Otherwise the sources of the other chunks follow `source`.
     pub(crate) repeats: bool,
 }
 
 impl Shift {
-    /// Returns the region of this one and its right sibling, if the two join.
+    /// Returns the region that joins this one and its right sibling, if their sources allow that.
     fn joined(self, right: Self) -> Option<Self> {
         let node = self.node.joined(right.node)?;
         let is_leaf = node.count() == 2;
@@ -76,7 +76,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Adds a first-time occurrence behind all chunks so far. `join` joins neighbours to regions.
+    /// Adds first-time occurrences behind all chunks so far. Joins neighbours to regions if `join` is true.
     pub(crate) fn push_first(&mut self, node: Node, join: bool) {
         let mut node = node;
         if join {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn figure_2_of_the_paper_has_three_regions() {
-        // Leaves 7 … 14 of the paper are chunks 0 … 7; 11 is a fixed duplicate.
+        // The leaves 7 … 14 in the paper are the chunks 0 … 7 here; leaf 11 is a fixed duplicate.
         let mut found = Regions::default();
         for chunk in 0..4 {
             found.push(at(1, chunk), at(1, chunk), true);

@@ -1,19 +1,19 @@
 //! The sample by which `Auto` decides whether a checkpoint is worth looking up.
 //!
-//! The sample has one chunk of each run of neighbours. A hash of the lineage's seed, the checkpoint's ordinal and the
-//! run's number chooses it, so no period of the data can hide from the sample or stand for all of it. The CPU, a GPU
-//! and a resumed lineage take the same sample.
+//! The sample has one chunk of each run of neighbours. A hash of the lineage's seed, the checkpoint's ordinal and the run's
+//! number chooses the chunk. So no period of the data makes the sample all new or all old. The CPU, a GPU and a resumed
+//! lineage take the same sample.
 
 use crate::hash::{PRIME_1, PRIME_2, stir};
 
 /// Largest number of chunks in a run.
 const LONGEST_RUN: u32 = 64;
-/// Smallest number of chunks in a sample, if the checkpoint has as many.
+/// Smallest number of chunks in a sample, or all chunks of a smaller checkpoint.
 const LEAST: u32 = 64;
 /// `Auto` stores a checkpoint in full if at least this share of the sample is new.
 const MOSTLY: (u64, u64) = (7, 8);
 
-/// The sample of one checkpoint. kernels/dedup_leaves.cu takes the same one.
+/// The sample of one checkpoint. kernels/dedup_leaves.cu takes the same sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     chunks: u32,
@@ -32,7 +32,7 @@ impl Sample {
         }
     }
 
-    /// Number of chunks in the sample.
+    /// Returns the number of chunks in the sample.
     pub(crate) fn len(self) -> u32 {
         self.chunks.div_ceil(self.run)
     }
@@ -45,12 +45,12 @@ impl Sample {
         start + (((hash >> 32) * run) >> 32) as u32
     }
 
-    /// The sample's number for the kernel, which derives the rest from the number of chunks.
+    /// Returns the salt of the hash, for the kernel, which derives the other fields from the number of chunks.
     pub(crate) fn salt(self) -> u64 {
         self.salt
     }
 
-    /// Returns true if the checkpoint counts as mostly new when `new` chunks of the sample are new.
+    /// Returns true if the checkpoint counts as mostly new, given that `new` chunks of the sample are new.
     pub(crate) fn is_mostly_new(self, new: u64) -> bool {
         new * MOSTLY.1 >= u64::from(self.len()) * MOSTLY.0
     }

@@ -42,8 +42,8 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// of the chunks that will be mapped there.
     fn reserve(&self, len: usize) -> Result<u64>;
 
-    /// Returns the granularity of such chunks in bytes: their lengths are multiples of it. An error if the back end has
-    /// no such chunks.
+    /// Returns the granularity of chunks of this kind in bytes: the length of a chunk is a multiple of it. An error if
+    /// the back end has no chunks of this kind.
     fn granularity(&self, behind: &ChunkMemory) -> Result<usize>;
 
     /// Puts memory behind a part of a reservation.
@@ -54,7 +54,7 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     unsafe fn map(&self, address: u64, len: usize, behind: &ChunkMemory) -> Result<()>;
 
     /// # Safety
-    /// All three are of one `map` that has not been undone, and no work uses it.
+    /// The three arguments are those of one `map` that has not been undone, and no work uses the memory.
     unsafe fn unmap(&self, address: u64, len: usize, behind: &ChunkMemory);
 
     /// # Safety
@@ -157,7 +157,7 @@ pub(crate) struct Copy {
     pub(crate) dst: u64,
     pub(crate) dst_place: Place,
     pub(crate) len: usize,
-    /// True if every device is known to reach both ends by itself, as kernels do.
+    /// True if every device is known to access both ends without the driver's help, as kernels do.
     pub(crate) is_pinned: bool,
 }
 
@@ -175,7 +175,7 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// used by this copy alone, and the two do not overlap.
     unsafe fn copy(&self, copy: Copy) -> Result<()>;
 
-    /// Enqueues many copies, in any order. An error means that some may not have been.
+    /// Enqueues many copies, in any order. An error means that some copies may not have been enqueued.
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), of each of them; no source overlaps the destination of another.
@@ -190,7 +190,7 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// Until the fill is done the destination is writable and used by this fill alone.
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()>;
 
-    /// Enqueues the move of managed bytes to one side. No content changes.
+    /// Enqueues the move of managed bytes to one side of the bus. No content changes.
     ///
     /// # Safety
     /// The range lies in one `alloc_managed` that is not freed until the move is done.
@@ -207,7 +207,7 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// The ways in which a mark can be waited for.
+/// Kinds of marks, by how threads and streams wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkKind {
     /// Threads wait, asleep.

@@ -41,17 +41,17 @@ impl Device {
         }
     }
 
-    /// The device's properties.
+    /// Returns the device's properties.
     pub fn info(&self) -> &Info {
         self.backend().info()
     }
 
-    /// The reason why [`Choice::Auto`](crate::Choice::Auto) took the host back end; `None` otherwise.
+    /// Returns the reason why [`Choice::Auto`](crate::Choice::Auto) took the host back end; `None` if it did not.
     pub fn why_host(&self) -> Option<&Error> {
         self.shared.why_host.as_ref()
     }
 
-    /// Bytes of device memory that are free now; all processes that use the device share them.
+    /// Returns the bytes of device memory that are free now; all processes that use the device share them.
     ///
     /// # Errors
     ///
@@ -74,14 +74,13 @@ impl Device {
         self.backend().link_to(theirs.ordinal)
     }
 
-    /// The device's address on the PCI bus, `0000:0F:00.0`, which stays when `CUDA_VISIBLE_DEVICES` renumbers devices;
-    /// `None` on the host back end.
+    /// Returns the device's address on the PCI bus, as `0000:0F:00.0`; `None` on the host back end. The address stays
+    /// when `CUDA_VISIBLE_DEVICES` renumbers devices.
     pub fn bus_id(&self) -> Option<String> {
         self.backend().bus_id()
     }
 
-    /// The NUMA node of main memory next to the device. `None` where the machine has one node, or
-    /// does not say.
+    /// Returns the NUMA node of main memory next to the device; `None` if the machine has one node, or does not say.
     pub fn numa_node(&self) -> Option<u32> {
         self.backend().numa_node()
     }
@@ -92,7 +91,7 @@ impl Device {
         mine.kind == theirs.kind && mine.ordinal == theirs.ordinal
     }
 
-    /// Refuses more bytes than the device has; drivers differ in their error for that.
+    /// Refuses more bytes than the device has, with one error for all drivers, which differ in theirs.
     pub(crate) fn within_total(&self, len: usize, what: &'static str) -> Result<()> {
         if len as u64 <= self.info().total_bytes {
             return Ok(());
@@ -116,7 +115,7 @@ pub(crate) fn not_empty(len: usize) -> Result<usize> {
     Ok(len)
 }
 
-/// Rounds `len` up to a multiple of `granularity`. Out of memory if the result exceeds `isize::MAX`.
+/// Rounds `len` up to a multiple of `granularity`. Returns [`Error::OutOfMemory`] if the result exceeds `isize::MAX`.
 pub(crate) fn round_up(len: usize, granularity: usize, what: &'static str) -> Result<usize> {
     len.checked_next_multiple_of(granularity)
         .filter(|&rounded| isize::try_from(rounded).is_ok())

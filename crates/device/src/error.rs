@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The variant says what the caller does next.
+/// Reasons why a call failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -46,7 +46,7 @@ pub enum Error {
     Lost {
         /// The call that reported the failure; an earlier one may have caused it.
         call: &'static str,
-        /// The driver's own words.
+        /// The driver's message.
         reason: String,
     },
     /// The driver refused a call for a reason that is none of the above.
@@ -54,7 +54,7 @@ pub enum Error {
     Driver {
         /// The call that failed.
         call: &'static str,
-        /// The driver's own words.
+        /// The driver's message.
         reason: String,
     },
     /// The operating system refused.
@@ -67,7 +67,7 @@ pub enum Error {
     },
 }
 
-/// Why a device is not available.
+/// Reasons why a device is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -85,7 +85,7 @@ pub enum Unavailable {
          choose the host back end"
     )]
     NoGpu {
-        /// The driver's own words.
+        /// The driver's message.
         reason: String,
     },
     /// The driver is older than this build needs.
@@ -158,7 +158,7 @@ pub enum Invalid {
         /// Both ends must be a multiple of this, in bytes.
         granularity: usize,
     },
-    /// Chunks of this kind do not go into this kind of reservation: exported ones need
+    /// The reservation does not take chunks of this kind. Exported chunks need
     /// [`Device::reserve_for_exported`](crate::Device::reserve_for_exported), others
     /// [`Device::reserve`](crate::Device::reserve).
     #[error("this reservation is not for chunks of this kind")]
@@ -252,7 +252,7 @@ pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Erro
     }
 }
 
-/// The error for a call that the host back end does not have.
+/// Makes the error for a call that the host back end does not have.
 pub(crate) fn not_cuda(what: &'static str) -> Error {
     Invalid::NotCuda { what }.into()
 }

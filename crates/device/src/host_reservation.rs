@@ -13,8 +13,8 @@ use crate::pages;
 use crate::pinned::Pinned;
 use crate::reservation::aligned;
 
-/// A range of host addresses, usable at once. Its pages can be provided (touched) and locked in place (pinned) ahead of
-/// use, piece by piece.
+/// A range of host addresses, usable at once. Before their use, its pages can be provided (touched) and locked in place
+/// (pinned), piece by piece.
 ///
 /// On CUDA, copies between the device and pinned memory run several times as fast, and do not block the thread that
 /// enqueues them. Pieces may be pinned while others are being copied: a [`Stream`](crate::Stream) cuts copies at the
@@ -26,8 +26,8 @@ pub struct HostReservation {
 }
 
 impl Device {
-    /// Reserves host addresses. They are usable at once; the system provides pages on first use. Touching and pinning
-    /// pieces ahead makes copies faster. `len` is rounded up to pages. Costs microseconds for any `len`.
+    /// Reserves host addresses that are usable at once; the system provides pages on first use. Copies are faster if
+    /// pieces were touched and pinned before. `len` is rounded up to pages. Costs microseconds for any `len`.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ impl Device {
 }
 
 impl HostReservation {
-    /// Ranges to pin must begin at multiples of this, and end at one or at the end of the memory. In bytes; the size of
-    /// a huge page.
+    /// Granularity of ranges to pin, in bytes: the size of a huge page. A range begins at a multiple of it, and ends at a
+    /// multiple or at the end of the memory.
     pub const GRANULARITY: usize = pages::HUGE_PAGE;
 
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
@@ -67,8 +67,8 @@ impl HostReservation {
         })
     }
 
-    /// Asks the system to take pages from this NUMA node where it can, from now on. Call it before touching; pages that
-    /// were touched stay where they are.
+    /// Asks the system to take pages of this memory from the NUMA node `node` from now on, if it can. Call this before
+    /// touching: touched pages stay on their node.
     ///
     /// # Errors
     ///
@@ -119,11 +119,11 @@ impl HostReservation {
         for start in (start..end).step_by(pages::HUGE_PAGE) {
             let end = end.min(start + pages::HUGE_PAGE);
             // A fault locks this mapping alone. `populate` locks the process's whole memory map while the kernel clears
-            // pages; the driver, which needs the map to pin, would wait for milliseconds, and all copies for the driver
-            // (measured: 8 ms).
+            // pages. The driver, which needs the map to pin, would wait for milliseconds, and all copies would wait for
+            // the driver (measured: 8 ms).
             // SAFETY: a page of this live, readable and writable mapping.
             unsafe { pages::fault_in(self.memory.base() + start as u64) };
-            // `populate` provides the rest, where pages are small.
+            // `populate` provides the other pages where pages are small.
             // SAFETY: whole pages of this live, readable and writable mapping.
             if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
                 self.touch_by_writing(start..end, page);
@@ -154,8 +154,9 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Invalid::OutOfBounds`], [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`];
-    /// [`Error::Lost`](crate::Error::Lost). A refusal is no error but [`Pinned::No`].
+    /// [`Invalid::OutOfBounds`]; [`Invalid::Misaligned`] if the range does not keep to [`Self::GRANULARITY`];
+    /// [`Invalid::Twice`] if a part is pinned; [`Invalid::Empty`]; [`Error::Lost`](crate::Error::Lost) if the device
+    /// failed. A refusal to pin is no error but [`Pinned::No`].
     pub fn pin(&self, range: Range<usize>) -> Result<Pinned> {
         let _one_at_a_time = self.pinning.lock();
         self.memory.ledger().lock().in_bounds(&range)?;
@@ -183,7 +184,7 @@ impl HostReservation {
     }
 
     /// Unpins a range and gives its pages back to the system. The range stays usable and reads as 0, with new pages on
-    /// first use. It may be pinned again.
+    /// first use, and may be pinned again.
     ///
     /// # Errors
     ///
@@ -225,7 +226,7 @@ impl HostReservation {
         across.map_or(byte, |pin| pin.end)
     }
 
-    /// Bytes pinned now.
+    /// Returns the bytes pinned now.
     pub fn pinned_bytes(&self) -> usize {
         self.memory
             .pins()
@@ -235,7 +236,7 @@ impl HostReservation {
             .sum()
     }
 
-    /// Bytes that lie in huge pages, by the kernel's count. Reads `/proc/self/smaps`, which costs milliseconds.
+    /// Returns the bytes that lie in huge pages, by the kernel's count. Reads `/proc/self/smaps`, which costs milliseconds.
     ///
     /// # Errors
     ///
@@ -244,7 +245,7 @@ impl HostReservation {
         pages::huge_bytes(self.memory.base(), self.memory.len())
     }
 
-    /// The memory, all of it usable.
+    /// Returns the memory, all of it usable.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }

@@ -27,7 +27,7 @@ pub struct Info {
     pub free_bytes: u64,
     /// Multiprocessors of the GPU; on the host back end, threads that can run at once.
     pub multiprocessors: u32,
-    /// Granularity of a [`Reservation`](crate::Reservation) in bytes: it maps multiples of this.
+    /// Granularity of a [`Reservation`](crate::Reservation) in bytes: mapped ranges begin and end at multiples of it.
     pub granularity: usize,
     /// The CUDA version that the driver supports, as 1000 × major + 10 × minor; 0 on the host back end.
     pub driver_version: i32,
@@ -41,7 +41,7 @@ pub struct Info {
 pub struct PeerLink {
     /// The driver's rank of the link, comparable only with other links of the machine.
     pub performance_rank: i32,
-    /// True if the link has atomic operations in hardware: NVLink has, PCIe has not.
+    /// True if the link has atomic operations in hardware, as NVLink has and PCIe has not.
     pub native_atomics: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The ledger of loans: a run-time borrow checker for memory that the compiler cannot see into.
 //!
 //! Each byte has many readers or one writer. Live loans are few (one or two for each transfer in flight), so one vector
-//! holds them, sorted by start. A conflicting loan starts before the asked range ends, and at most `longest` bytes
-//! before it starts; the search reads only that part.
+//! holds them, sorted by start. A conflicting loan starts before the end of the range asked for, and at most `longest`
+//! bytes before the start of that range; the search reads only these loans.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ struct Entry {
     access: Access,
 }
 
-/// The loans of one memory, and the parts of it that exist.
+/// The loans of one memory, and the parts that have memory behind them.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     len: usize,
     /// Usable ranges: sorted, disjoint, never touching.
     mapped: Vec<Range<usize>>,
-    /// Sorted by start. Equal entries are interchangeable, so any of them may be given back.
+    /// Live loans, sorted by start. Equal entries are interchangeable, so any of them may be given back.
     live: Vec<Entry>,
-    /// Upper bound on the length of live loans, in bytes. Shrinks only when nothing is lent.
+    /// Upper bound on the length of live loans, in bytes. The bound shrinks only when nothing is lent.
     longest: usize,
 }
 

@@ -30,7 +30,7 @@ pub struct WriteLoan {
 }
 
 impl Memory {
-    /// Lends bytes for reading. Loans for reading may overlap one another, but none for writing.
+    /// Lends bytes for reading. Loans for reading may overlap one another, but no loan for writing.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ macro_rules! shared_by_both {
                 }
             }
 
-            /// Number of bytes lent.
+            /// Returns the number of bytes lent.
             pub fn len(&self) -> usize {
                 self.held.range.len()
             }
@@ -109,17 +109,17 @@ macro_rules! shared_by_both {
                 self.held.range.is_empty()
             }
 
-            /// The range of the loan, in bytes from the start of the memory.
+            /// Returns the range of the loan, in bytes from the start of the memory.
             pub fn range(&self) -> Range<usize> {
                 self.held.range.clone()
             }
 
-            /// The device of the memory.
+            /// Returns the device of the memory.
             pub fn device(&self) -> &Device {
                 self.held.memory.device()
             }
 
-            /// The side of the bus on which the bytes lie.
+            /// Returns the side of the bus on which the bytes lie.
             pub fn place(&self) -> Place {
                 self.held.memory.place()
             }
@@ -129,13 +129,13 @@ macro_rules! shared_by_both {
                 self.held.memory.host_accessible()
             }
 
-            /// The memory of the bytes. Crate-private, as the holder of the loan may use this range alone.
+            /// Returns the memory of the bytes. Crate-private, as the holder of the loan may use its range alone.
             pub(crate) fn memory(&self) -> &Memory {
                 &self.held.memory
             }
 
-            /// The address of the first byte, for kernels and other libraries. Every access by it must keep to what the
-            /// loan allows, and to its lifetime.
+            /// Returns the address of the first byte, for kernels and other libraries. Every access through the address
+            /// must keep to the loan's range, access and lifetime.
             pub fn address(&self) -> u64 {
                 self.held.address()
             }
@@ -148,7 +148,7 @@ macro_rules! shared_by_both {
                 (Self { held: left }, Self { held: right })
             }
 
-            /// The bytes, in place.
+            /// Returns the bytes, in place.
             ///
             /// # Errors
             ///
@@ -186,7 +186,7 @@ shared_by_both!(ReadLoan, Access::Read);
 shared_by_both!(WriteLoan, Access::Write);
 
 impl WriteLoan {
-    /// The bytes, in place, for writing.
+    /// Returns the bytes, in place, for writing.
     ///
     /// # Errors
     ///

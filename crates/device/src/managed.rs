@@ -45,10 +45,10 @@ impl Memory {
         self.range_attribute(&range, RangeAttribute::LastPrefetch)
     }
 
-    /// Returns the same bytes, for copies from one side. From [`Place::Host`], as
-    /// [`alloc_managed`](crate::Device::alloc_managed) returns memory, the processor accesses them. From
-    /// [`Place::Device`] the device does, as a kernel would, at the speed of its own memory if they lie there. Loans of
-    /// both exclude one another.
+    /// Returns the same bytes, for copies from one side of the bus. From [`Place::Host`], as
+    /// [`alloc_managed`](crate::Device::alloc_managed) returns memory, the processor accesses the bytes. From
+    /// [`Place::Device`] the device accesses them as a kernel would, at the speed of its own memory if they lie there.
+    /// Loans of both values exclude one another.
     ///
     /// # Errors
     ///
@@ -85,15 +85,16 @@ impl Memory {
 }
 
 impl Stream {
-    /// Moves managed bytes to one side, after the stream's work so far (`cuMemPrefetchAsync`). Bytes without memory get
-    /// it there. Changes no content and takes no loan: a thread that accesses the bytes meanwhile waits for the driver.
+    /// Moves managed bytes to one side of the bus, after the stream's work so far (`cuMemPrefetchAsync`). Bytes that have
+    /// no memory yet get memory there. Changes no content and takes no loan: a thread that accesses the bytes meanwhile
+    /// waits for the driver.
     ///
     /// For moves to the host, the driver may do all or part of the work before the call returns.
     ///
     /// # Errors
     ///
-    /// [`Invalid::OtherDevice`]; the errors of [`Memory::advise`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if
-    /// that side has too little memory.
+    /// [`Invalid::OtherDevice`] if the memory is of another device; the errors of [`Memory::advise`];
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if that side has too little memory.
     pub fn prefetch(&self, memory: &Memory, range: Range<usize>, to: Place) -> Result<Migration> {
         let (address, len) = memory.managed(&range, "a prefetch")?;
         if !memory.device().is_same(self.device()) {
@@ -103,8 +104,8 @@ impl Stream {
             memory: memory.clone(),
             mark: None,
         };
-        // SAFETY: the range lies in managed memory, which `migration` keeps until the move is done: it waits for the
-        // mark when it is dropped, and if there is none, the stream is waited for below.
+        // SAFETY: the range lies in managed memory, which `migration` keeps until the move is done: dropping `migration`
+        // waits for its mark. If there is no mark, the code below waits for the stream.
         let enqueued = unsafe { self.queue().prefetch(address, len, to) };
         let marked = enqueued.and_then(|()| self.queue().record(MarkKind::End));
         migration.mark = Some(marked.inspect_err(|_| {
@@ -125,7 +126,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The memory whose bytes move.
+    /// Returns the memory whose bytes move.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }

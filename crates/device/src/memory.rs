@@ -34,7 +34,7 @@ use crate::process::OwnerProcess;
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Inner>,
-    /// The side of the bus from which copies reach the bytes. Clones of managed memory may differ in it.
+    /// The side of the bus from which copies reach the bytes. Values of one managed memory may have different sides.
     place: Place,
 }
 
@@ -44,9 +44,9 @@ struct Inner {
     len: usize,
     host_accessible: bool,
     ledger: Mutex<Ledger, { rank::DEVICE_LEAF }>,
-    /// Unsorted; unmapped one by one.
+    /// Mapped chunks, unsorted. Each chunk is unmapped by a separate call.
     chunks: Mutex<Vec<Chunk>, { rank::CHUNKS }>,
-    /// Pinned pieces, sorted. A single call cannot copy across the border of two.
+    /// Pinned pieces, sorted. A single call cannot copy across the border of two pieces.
     pins: RwLock<Vec<Range<usize>>, { rank::DEVICE_LEAF }>,
     backing: Backing,
 }
@@ -79,7 +79,7 @@ enum Backing {
 }
 
 impl Device {
-    /// Allocates `len` usable bytes of device memory. Their content is unspecified.
+    /// Allocates `len` usable bytes of device memory, with unspecified content.
     ///
     /// # Errors
     ///
@@ -89,9 +89,9 @@ impl Device {
         Memory::alloc(self, len)
     }
 
-    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and device at each
-    /// access. All such memory of a process may take the device's free memory: as long as
-    /// all of it fits there, the driver evicts nothing that it was not told to.
+    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and device at each access.
+    /// All managed memory of a process together may have as many bytes as the device has free: as long as all of it fits
+    /// there, the driver evicts nothing without being told to.
     ///
     /// # Errors
     ///
@@ -138,7 +138,8 @@ impl Memory {
         Ok((memory, granularity))
     }
 
-    /// Reserves addresses for chunks that other processes may write at any time, so never for the processor.
+    /// Reserves addresses for chunks that other processes may write at any time. Therefore the processor never reaches
+    /// them in place.
     pub(crate) fn reserve_for_exported(device: &Device, len: usize) -> Result<(Self, usize)> {
         let granularity = device.info().granularity;
         let len = round_up(len, granularity, "addresses")?;
@@ -171,7 +172,7 @@ impl Memory {
         Ok(Self::on_host(device, base, len, Backing::Managed))
     }
 
-    /// Allocated memory of the host, all of which is accessible.
+    /// Wraps allocated memory of the host, all of which is accessible.
     fn on_host(device: &Device, base: u64, len: usize, backing: Backing) -> Self {
         let ledger = Ledger::usable(len);
         Self::new(device, base, len, Place::Host, true, ledger, backing)
@@ -193,7 +194,7 @@ impl Memory {
         Ok(Self::on_host(device, base, len, backing))
     }
 
-    /// Wraps memory of another owner: an application's array, another library's tensor.
+    /// Wraps memory of another owner, such as an application's array or another library's tensor.
     ///
     /// # Errors
     ///
@@ -260,13 +261,13 @@ impl Memory {
         }
     }
 
-    /// Length in bytes, usable or not.
+    /// Returns the length in bytes, usable or not.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.inner.len
     }
 
-    /// The side of the bus on which the memory lies.
+    /// Returns the side of the bus on which the memory lies.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -286,12 +287,12 @@ impl Memory {
         self.inner.host_accessible
     }
 
-    /// The device that owns the memory, or that reaches it.
+    /// Returns the device that owns the memory, or that reaches it.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Number of live loans of at least one byte, those of transfers included.
+    /// Returns the number of live loans of at least one byte, those of transfers included.
     pub fn live_loans(&self) -> usize {
         self.inner.ledger.lock().live_loans()
     }
@@ -345,7 +346,7 @@ impl Memory {
         }
     }
 
-    /// Bytes from `offset` on that one call may copy: up to the next border of a pinned piece.
+    /// Returns the number of bytes from `offset` on that one call may copy: up to the next border of a pinned piece.
     pub(crate) fn run_from(&self, offset: usize) -> usize {
         let end = self.inner.len;
         if self.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages { .. }) {
@@ -363,7 +364,7 @@ impl Memory {
 }
 
 impl Inner {
-    /// Returns true in a fork that lacks the pages: its addresses may be of another mapping there.
+    /// Returns true in a child process that lacks the pages: their addresses may belong to another mapping there.
     fn is_absent(&self) -> bool {
         let Backing::HostPages { at_fork, owner } = self.backing else {
             return false;

@@ -85,7 +85,7 @@ fn a_child_keeps_its_own_mapping_where_memory_is_absent_after_a_fork() {
     let memory = Memory::reserve_pages(&device, PIECE, AtFork::Absent).unwrap();
     memory.pins().write().push(0..PIECE);
     // SAFETY: the child takes no lock that another thread could hold, but the allocator's, which the C library frees at a
-    // fork. It exits without running code of the parent.
+    // fork. The child exits without running code of the parent.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let code = i32::from(!keeps_its_own_mapping(memory));

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::pages::pointer;
 
-/// Number of nodes that the masks here can name.
+/// Number of nodes that a mask has bits for.
 const MOST_NODES: u32 = 1024;
 
 /// The policy "these nodes while they have pages, then others".
@@ -14,7 +14,8 @@ const MPOL_F_NODE_OF_ADDRESS: libc::c_ulong = 1 | 2;
 const WORD_BITS: u32 = libc::c_ulong::BITS;
 const WORDS: usize = (MOST_NODES / WORD_BITS) as usize;
 
-/// Returns the node next to the PCI device of this bus id (`0000:0f:00.0`); `None` if there is one node only.
+/// Returns the node next to the PCI device of this bus id (`0000:0f:00.0`). `None` if the machine has one node, or does
+/// not say.
 pub(crate) fn node_of_pci(bus_id: &str) -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/node/online").ok()?;
     if online.trim() == "0" {
@@ -34,8 +35,8 @@ pub(crate) unsafe fn prefer_node(base: u64, len: usize, node: u32) -> Result<()>
     }
     let mut mask: [libc::c_ulong; WORDS] = [0; WORDS];
     mask[(node / WORD_BITS) as usize] |= 1 << (node % WORD_BITS);
-    // SAFETY: the range is a mapping of ours by the caller's promise, and the policy changes no
-    // content; the mask is a live array of the bits that the kernel reads.
+    // SAFETY: the range is a live mapping by the caller's promise, and the policy changes no content; the mask is a live
+    // array of the bits that the kernel reads.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mbind,

@@ -9,8 +9,8 @@ use crate::host;
 /// The device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The first GPU; the host back end if there is no driver, or it finds no GPU. Then [`Device::why_host`] gives the
-    /// reason.
+    /// The first GPU; the host back end if there is no driver, or the driver finds no GPU. Then [`Device::why_host`]
+    /// gives the reason.
     #[default]
     Auto,
     /// The GPU of this number, or an error.
@@ -36,7 +36,7 @@ pub fn open(choice: Choice) -> Result<Device> {
     }
 }
 
-/// Returns plain memory in the place of a GPU that is not there.
+/// Returns the host back end if the machine has no GPU, and `gpu` otherwise.
 fn or_host(gpu: Result<Device>) -> Result<Device> {
     use Unavailable::{NoDriver, NoGpu, NotBuilt};
     match gpu {

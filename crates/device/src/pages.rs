@@ -1,6 +1,6 @@
 //! Ranges of this process's address space, from the system.
 //!
-//! The steps are mmap, advise, touch, pin. The back end pins; this module does the others.
+//! A range goes through the steps mmap, advise, touch and pin. The back end pins; this module does the other steps.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ pub(crate) fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Bytes of main memory available without swapping, and the machine's total.
+/// Returns the bytes of main memory available without swapping, and the machine's total.
 pub(crate) fn main_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -37,14 +37,14 @@ pub(crate) fn main_memory() -> (u64, u64) {
 /// The content of a mapping in a child process after a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtFork {
-    /// The child's own copy, made page by page as either side writes.
+    /// The child has its own copy, made page by page as either side writes.
     Copied,
-    /// No memory. For ranges that the driver pins: the system copies pinned pages at the fork itself, which takes
-    /// seconds, and the child has no use for them, as the driver does not work there.
+    /// The child has no memory there. Ranges that the driver pins are of this kind: the system would copy pinned pages at
+    /// the fork itself, which takes seconds. The child has no use for them, as the driver does not work there.
     Absent,
 }
 
-/// Reserves `len` usable bytes, aligned to huge pages and advised to use them. They cost nothing until touched.
+/// Reserves `len` usable bytes, aligned to huge pages and advised to use them. The bytes cost nothing until touched.
 pub(crate) fn reserve_usable(len: usize, at_fork: AtFork) -> Result<u64> {
     reserve(len, ProtFlags::READ | ProtFlags::WRITE, at_fork)
 }
@@ -54,7 +54,7 @@ pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
     reserve(len, ProtFlags::empty(), AtFork::Copied)
 }
 
-/// Refuses more bytes than main memory can provide now: the system would grant them, and kill a process once they are
+/// Refuses more bytes than main memory can provide now. The system would grant them, and kill a process once they are
 /// touched.
 pub(crate) fn within_available(len: usize, what: &'static str) -> Result<()> {
     let (available, _) = main_memory();
@@ -96,7 +96,7 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
         .checked_add(slack)
         .ok_or_else(|| out_of_memory("addresses", len, 0))?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: no address is asked for, so the range is new and ours alone.
+    // SAFETY: no address is asked for, so the range is new and this caller's alone.
     let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, access, flags) };
     let start = match mapped {
         Ok(pointer) => pointer.expose_provenance(),
@@ -119,16 +119,16 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
     Ok(aligned as u64)
 }
 
-/// Takes the write fault of the page at `address`, if it would take one, and changes no content.
+/// Causes the write fault of the page at `address`, if a write would fault, and changes no content.
 ///
 /// # Safety
 /// The address is of a live mapping that may be written. Others may read and write the byte meanwhile, on any processor
 /// or device.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn fault_in(address: u64) {
-    // Written in assembly, as the compiler turns an atomic operation that changes nothing into a load.
-    // SAFETY: the caller's promise that there is such a byte. The instruction stores the byte that it loads, in one
-    // atomic step. So no reader sees it and no writer loses a store: like a fault itself, no program can observe it.
+    // The instruction is assembly, as the compiler turns an atomic operation that changes nothing into a load.
+    // SAFETY: the byte exists, by the caller's promise. The instruction stores the byte that it loads, in one atomic
+    // step. So no reader sees a change and no writer loses a store: like a fault, the store cannot be observed.
     unsafe {
         std::arch::asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack));
     }
@@ -137,7 +137,7 @@ pub(crate) unsafe fn fault_in(address: u64) {
 /// Does nothing: other processors rely on `populate`.
 ///
 /// # Safety
-/// None. The signature is that of the other processors.
+/// No requirement: the function is unsafe so that its signature is that of the other one.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn fault_in(_address: u64) {}
 
@@ -162,8 +162,7 @@ pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
 pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Result<()> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: the caller's promise: the range is of our own mapping, unused and empty, so it
-    // may be replaced.
+    // SAFETY: the caller's promise: the range is of a mapping of this module, unused and empty, so it may be replaced.
     let mapped = unsafe { rustix::mm::mmap(pointer(base), len, access, flags, file, 0) };
     match mapped {
         Ok(_) => Ok(()),
@@ -178,8 +177,8 @@ pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Re
 /// The range was committed, and is not used.
 pub(crate) unsafe fn decommit(base: u64, len: usize) {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller's promise: the range is of our own mapping and unused, so it may be
-    // replaced with an empty one.
+    // SAFETY: the caller's promise: the range is of a mapping of this module and unused, so an empty mapping may replace
+    // it.
     let mapped =
         unsafe { rustix::mm::mmap_anonymous(pointer(base), len, ProtFlags::empty(), flags) };
     debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
@@ -204,7 +203,7 @@ pub(crate) unsafe fn release(base: u64, len: usize) {
 }
 
 /// Makes the system provide pages for the range now. The content does not change, even while others read and write it.
-/// `Ok(false)` if the kernel is too old for the call (before Linux 5.14).
+/// Returns `Ok(false)` if the kernel is too old for the call (before Linux 5.14).
 ///
 /// # Safety
 /// The range is readable and writable memory of a live mapping of this module, aligned to pages.
@@ -236,7 +235,7 @@ pub(crate) unsafe fn unlock(base: u64, len: usize) {
     debug_assert!(unlocked.is_ok(), "unlocking a mapping of our own");
 }
 
-/// Bytes of the range that lie in huge pages, by the kernel's count. Costs milliseconds.
+/// Returns the bytes of the range that lie in huge pages, by the kernel's count. Costs milliseconds.
 pub(crate) fn huge_bytes(base: u64, len: usize) -> Result<usize> {
     let text = std::fs::read_to_string("/proc/self/smaps").map_err(|error| Error::System {
         tried: "reading /proc/self/smaps",

@@ -9,7 +9,7 @@ use crate::stream::{Stream, cut};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The copies of a call. Most checkpoints are one region, which needs no allocation.
+/// The copies of a call. Most checkpoints are one region, whose copy needs no allocation here.
 pub(crate) type Copies = SmallVec<[Copy; 1]>;
 
 /// A part to gather: bytes of a memory, or of the caller.
@@ -37,11 +37,11 @@ pub enum PartMut<'b> {
 }
 
 impl Stream {
-    /// Copies parts to their offsets in ranges of memory, and waits once for all. The fastest way to copy a checkpoint of
-    /// many regions: on CUDA, one kernel makes those within the device's reach, and one call of the driver
-    /// those across the bus.
+    /// Copies parts to their offsets in ranges of memory, and waits once for all. The call is the fastest way to copy a
+    /// checkpoint of many regions: on CUDA, one kernel makes the copies within the device's reach, and one call of the
+    /// driver those across the bus.
     ///
-    /// If parts overlap in the target, either one's bytes may stay.
+    /// If two parts overlap in the target, the bytes of either may stay.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl Stream {
                 loans.push(loan);
             }
         }
-        // SAFETY: `copy_many` waits: until then the loans of sources are held, those of targets and slices are borrowed for
-        // longer than this call, and a slice and a loan for writing cannot overlap.
+        // SAFETY: `copy_many` waits. Until then, the loans of the sources are held; the loans of the targets and the slices
+        // are borrowed for longer than this call. A slice and a loan for writing cannot overlap.
         let copied = unsafe { self.copy_many(&copies) };
         drop_from_last(loans);
         copied
@@ -92,8 +92,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`gather_all`](Self::gather_all), but those of [`Memory::lend_mut`]; after an error the parts may hold some of the
-    /// bytes.
+    /// As for [`gather_all`](Self::gather_all), with the errors of [`Memory::lend_mut`] for those of [`Memory::lend`]. After an
+    /// error the parts may hold some of the bytes.
     pub fn scatter_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (&'l ReadLoan, P)>,
@@ -144,7 +144,7 @@ impl Stream {
     }
 }
 
-/// Source or target of a copy: a byte of a memory, or an address of ordinary memory.
+/// Source or target of a copy: an offset in a memory, or an address of ordinary memory.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'l> {
     Of(&'l Memory, usize),
@@ -171,7 +171,7 @@ impl End<'_> {
         }
     }
 
-    /// Returns true if devices reach the byte, and all of its run, by themselves.
+    /// Returns true if every device is known to access the byte at `at`, and its run, without the driver's help.
     fn is_pinned(self, at: usize) -> bool {
         match self {
             Self::Of(memory, start) => memory.is_pinned(start + at),
@@ -179,7 +179,7 @@ impl End<'_> {
         }
     }
 
-    /// Bytes from `at` on that one call may copy.
+    /// Returns the number of bytes from `at` on that one call may copy: the run of `at`.
     pub(crate) fn run(self, at: usize) -> usize {
         match self {
             Self::Of(memory, start) => memory.run_from(start + at),
@@ -230,7 +230,7 @@ pub(crate) fn check_bounds(at: usize, len: usize, room: usize) -> Result<()> {
     Err(Invalid::OutOfBounds { range, len: room }.into())
 }
 
-/// Drops loans from the last on: a ledger sorts them by start, so none is moved.
+/// Drops loans from the last to the first: a ledger sorts loans by start, so dropping one moves no other.
 fn drop_from_last<L>(mut loans: SmallVec<[L; 1]>) {
     while loans.pop().is_some() {}
 }

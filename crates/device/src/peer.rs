@@ -7,12 +7,12 @@ use crate::backend::Exportable;
 use crate::device::{Device, not_empty, round_up};
 use crate::error::Result;
 
-/// Device memory that other processes on the same machine and back end can map. It has no address:
-/// [`Reservation::map_exported`](crate::Reservation::map_exported) gives it one here, and
+/// Device memory, without an address, that other processes on the same machine and back end can map.
+/// [`Reservation::map_exported`](crate::Reservation::map_exported) gives the memory an address in this process, and
 /// [`Reservation::map_imported`](crate::Reservation::map_imported) in a process that received [`fd`](Self::fd).
 ///
-/// The memory is freed when this is dropped and no process maps it any more. It survives the process that exported it
-/// for as long as another one maps it.
+/// The memory is freed when this value is dropped and no process maps the memory any more. So it survives the process
+/// that exported it for as long as another one maps it.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -57,18 +57,18 @@ impl Exported {
         })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The device that owns the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The descriptor by which another process maps the memory. Send it over a Unix socket (`SCM_RIGHTS`).
+    /// Returns the descriptor by which another process maps the memory. Send it over a Unix socket (`SCM_RIGHTS`).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.chunk.fd()
     }

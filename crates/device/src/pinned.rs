@@ -12,7 +12,7 @@ pub enum Pinned {
     No(WhyUnpinned),
 }
 
-/// Why memory was not pinned.
+/// Reasons why memory was not pinned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WhyUnpinned {

@@ -1,4 +1,5 @@
-//! The process that made something. A fork inherits its parent's values, but owns neither its threads nor its locks.
+//! The process that made a value. A child process inherits its parent's values, but owns neither the parent's threads nor
+//! its locks.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -7,8 +8,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::pages::page_size;
 
-/// The process that made something. [`is_current`](Self::is_current) makes no system call where the system can wipe a
-/// page at a fork (Linux 4.14), so that each call of a library can afford it.
+/// The process that made a value. [`is_current`](Self::is_current) makes no system call where the system can wipe a page
+/// at a fork (Linux 4.14), so that each call of a library can afford it.
 ///
 /// ```
 /// let owner = tierflow_device::OwnerProcess::current();
@@ -25,7 +26,7 @@ impl OwnerProcess {
         let Some(noted) = noted() else {
             return Self(std::process::id());
         };
-        // Threads that come here together write the same number.
+        // Threads that run this together write the same number.
         if noted.load(Ordering::Relaxed) == 0 {
             noted.store(std::process::id(), Ordering::Relaxed);
         }
@@ -45,11 +46,11 @@ impl OwnerProcess {
     }
 }
 
-/// Stands for the page where the system has none.
+/// The value of `PAGE` where the system cannot wipe a page.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the process id that the process noted for itself, or 0 if it has noted none: the system sets the page to 0 in
-/// a child. `None` if the system has no such pages. Takes no lock, which a thread that a fork lacks could hold.
+/// a child. `None` if the system cannot wipe a page. Takes no lock, as a thread that the child lacks could hold it.
 fn noted() -> Option<&'static AtomicU32> {
     static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
     let mut page = PAGE.load(Ordering::Acquire);

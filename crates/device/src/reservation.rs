@@ -13,8 +13,8 @@ use crate::memory::{Chunk, Memory};
 use crate::pages;
 use crate::peer::Exported;
 
-/// A range of device addresses that becomes usable chunk by chunk; of host addresses, if from
-/// [`Device::reserve_pinned`].
+/// A range of device addresses that becomes usable chunk by chunk. From [`Device::reserve_pinned`], a range of host
+/// addresses.
 ///
 /// On CUDA, a reservation is `cuMemAddressReserve`, and each chunk `cuMemCreate`, `cuMemMap` and `cuMemSetAccess`. The
 /// first chunk is usable long before the last one is mapped.
@@ -32,10 +32,10 @@ use crate::peer::Exported;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
-    /// Memory that [`map`](Self::map) maps; `None` if the reservation is for exported chunks only.
+    /// The memory that [`map`](Self::map) puts behind addresses; `None` if the reservation is for exported chunks.
     behind: Option<Arc<ChunkMemory>>,
     granularity: usize,
-    /// Held by `map` and `unmap`, so that checking, mapping and noting are one step.
+    /// The lock that `map` and `unmap` hold, so that checking, mapping and noting are one step.
     mapping: Mutex<(), { rank::DEVICE }>,
 }
 
@@ -70,9 +70,9 @@ impl Device {
         Reservation::new(self, not_empty(len)?, behind)
     }
 
-    /// Reserves addresses for chunks that processes share: [`Exported`] ones, those that other processes exported, and
-    /// chunks [on a peer](Reservation::map_on). The processor never reaches them in place, even on the host back end,
-    /// as another process may write them at any time. `len` is rounded up to the granularity.
+    /// Reserves addresses for chunks that processes share: [`Exported`] chunks of this process, chunks that other
+    /// processes exported, and chunks [on a peer](Reservation::map_on). The processor never reaches them in place, even on
+    /// the host back end, as another process may write them at any time. `len` is rounded up to the granularity.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ impl Device {
     }
 
     /// Reserves host addresses that become usable chunk by chunk, as the driver puts pinned memory of a NUMA node
-    /// behind them. Copies cross the borders of chunks at full speed. Making a chunk stalls other copies for a third of
-    /// a millisecond, but is slow: 6 GB/s on an H100 machine. `len` is rounded up to the granularity.
+    /// behind them. Copies cross the borders of chunks at full speed. Making a chunk stalls other copies for only a third
+    /// of a millisecond, but is slow: 6 GB/s on an H100 machine. `len` is rounded up to the granularity.
     ///
     /// # Errors
     ///
@@ -133,8 +133,8 @@ impl Reservation {
         self.map_behind(range, Arc::clone(behind))
     }
 
-    /// Puts memory of `peer` behind a range. This device accesses it over the link between the two. No other device does,
-    /// so a [shared](Device::reserve_shared) reservation takes memory of its own device alone.
+    /// Puts memory of `peer` behind a range. The reservation's device accesses it over the link between the two. No other
+    /// device does, so a [shared](Device::reserve_shared) reservation takes memory of its own device alone.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Reservation {
         }
     }
 
-    /// Refuses more than the device has. The driver checks too, but drivers differ in their error.
+    /// Refuses more bytes than the device has. The driver checks too, but drivers differ in their error.
     fn fits(&self, device: &Device, len: usize) -> Result<()> {
         device.within_total(len, "a chunk of device memory")
     }
@@ -244,7 +244,7 @@ impl Reservation {
         if range.is_empty() {
             return Err(Invalid::Empty.into());
         }
-        // The loan keeps others from being made until the range is out of the ledger.
+        // While this loan lives, no other loan of the range can be made; afterwards the range is out of the ledger.
         let alone = self.memory.lend_mut(range.clone())?;
         let mut chunks = self.memory.chunks().lock();
         let overlaps =
@@ -265,7 +265,7 @@ impl Reservation {
             let address = self.memory.base() + chunk.range.start as u64;
             let (backend, len) = (self.memory.device().backend(), chunk.range.len());
             // SAFETY: the chunk was mapped with this very range. `extract_if` took it out of `chunks`, so it is
-            // unmapped once. It was lent to us alone and can be lent no more, so no work uses it.
+            // unmapped once. Only `alone` was a loan of it, and it can be lent no more, so no work uses it.
             unsafe { backend.unmap(address, len, &chunk.behind) };
         }
         Ok(())
@@ -279,17 +279,17 @@ impl Reservation {
         across.map_or(byte, |range| range.end)
     }
 
-    /// Bytes that are mapped now.
+    /// Returns the bytes that are mapped now.
     pub fn mapped(&self) -> usize {
         self.memory.ledger().lock().mapped_bytes()
     }
 
-    /// The memory of all addresses. The mapped ones can be lent.
+    /// Returns the memory of all addresses. The mapped ones can be lent.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Granularity in bytes: ranges to map must begin and end at multiples of it.
+    /// Returns the granularity in bytes: ranges to map must begin and end at multiples of it.
     pub fn granularity(&self) -> usize {
         self.granularity
     }

@@ -1,4 +1,4 @@
-//! Streams: work that a device does in the order of the calls, beside the calling thread.
+//! Streams: work that a device does in the order of the calls, while the calling thread goes on.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::transfer::Transfer;
 pub struct Stream {
     device: Device,
     queue: Box<dyn Queue>,
-    /// Buffers for one `copy_all`, kept so that the next one does not allocate.
+    /// Buffers of `copy_all`, kept so that its next call does not allocate.
     buffers: Mutex<CopyBuffers, { rank::DEVICE_LEAF }>,
 }
 
@@ -68,17 +68,16 @@ impl Stream {
         }
     }
 
-    /// The stream's device.
+    /// Returns the stream's device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Copies without waiting. The transfer takes the loans and returns them with the result.
+    /// Enqueues a copy without waiting. The transfer takes the loans, and returns them with the result. The transfer also
+    /// reports wrong arguments.
     ///
     /// On CUDA, a copy from or to unpinned host memory goes through the driver's staging buffer, and may block the
     /// calling thread until it is done.
-    ///
-    /// The transfer reports wrong arguments too.
     pub fn copy(&self, src: ReadLoan, dst: WriteLoan) -> Transfer {
         let enqueued = self.check(&src, &dst).and_then(|()| {
             let guard = SyncOnDrop(self.queue.as_ref());
@@ -90,14 +89,14 @@ impl Stream {
         Transfer::new(src, dst, enqueued)
     }
 
-    /// Makes all copies and waits once for all. The fastest way to copy a checkpoint of several regions: no allocation,
-    /// and no event.
+    /// Makes all copies and waits once for all. The call allocates nothing, and records no event. For many regions,
+    /// [`gather_all`](Self::gather_all) takes parts of any memory.
     ///
     /// # Errors
     ///
-    /// [`Invalid::LengthMismatch`] or [`Invalid::OtherDevice`] for any of them, and then none is copied;
-    /// [`Error::Lost`](crate::Error::Lost) or [`Error::Driver`](crate::Error::Driver), and then some may have been. The
-    /// loans are given back in any case, when nothing uses them.
+    /// [`Invalid::LengthMismatch`] or [`Invalid::OtherDevice`] for any of the copies, and then none is made;
+    /// [`Error::Lost`](crate::Error::Lost) or [`Error::Driver`](crate::Error::Driver) if the driver fails, and then some
+    /// may have been made. The loans are given back in any case, when nothing uses them.
     pub fn copy_all(&self, copies: impl IntoIterator<Item = (ReadLoan, WriteLoan)>) -> Result<()> {
         let (mut loans, mut parts) = std::mem::take(&mut *self.buffers.lock());
         loans.extend(copies);
@@ -114,7 +113,7 @@ impl Stream {
         copied
     }
 
-    /// Makes these copies, and waits.
+    /// Makes `copies`, and waits.
     ///
     /// # Safety
     /// Until this returns, the sources are readable and not written, and the targets are writable and used by these
@@ -169,7 +168,7 @@ impl Stream {
         })
     }
 
-    /// Copies bytes of the memory into the caller's, and waits.
+    /// Copies bytes of the memory into the caller's slice, and waits.
     ///
     /// # Errors
     ///
@@ -234,8 +233,8 @@ impl Stream {
         self.queue.synchronize()
     }
 
-    /// Records an event behind the stream's work so far. Streams and threads can wait for it; a thread sleeps, goes on
-    /// some tens of microseconds late, and uses no processor meanwhile.
+    /// Records an event behind the stream's work so far. Streams and threads can wait for it. A waiting thread sleeps: it
+    /// uses no processor, and goes on some tens of microseconds late.
     ///
     /// # Errors
     ///
@@ -273,7 +272,7 @@ impl Stream {
         self.queue.as_ref()
     }
 
-    /// Enqueues, then waits, even if not all could be enqueued.
+    /// Calls `enqueue`, then waits for the stream, even if `enqueue` failed.
     fn blocking(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let guard = SyncOnDrop(self.queue.as_ref());
         let enqueued = enqueue();
@@ -309,8 +308,8 @@ impl Stream {
         self.enqueue_part(End::of(src, from), End::of(dst, to), len)
     }
 
-    /// Enqueues copies of whole loans to their offsets in `dst`, in any order, as [`copy_unwaited`](Self::copy_unwaited) does one. On CUDA one
-    /// kernel makes those within the device's reach.
+    /// Enqueues copies of whole loans to their offsets in `dst`, in any order, as [`copy_unwaited`](Self::copy_unwaited) enqueues one copy. On
+    /// CUDA, one kernel makes the copies within the device's reach.
     ///
     /// # Errors
     ///
@@ -318,7 +317,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// As for [`copy_unwaited`](Self::copy_unwaited), of each of them; no two have a byte of the target in common.
+    /// As for [`copy_unwaited`](Self::copy_unwaited), for each copy; no two have a byte of the target in common.
     pub unsafe fn gather_unwaited<'l>(
         &self,
         parts: impl IntoIterator<Item = (usize, &'l ReadLoan)>,
@@ -331,7 +330,7 @@ impl Stream {
             check_bounds(at, part.len(), dst.len())?;
             spread(End::of(part, 0), End::of(dst, at), part.len(), &mut copies)?;
         }
-        // SAFETY: the caller's promise; the places are those that the loans say.
+        // SAFETY: the caller's promise; the places are those of the loans.
         unsafe { self.queue.copy_many(&copies) }
     }
 
@@ -371,8 +370,8 @@ impl Stream {
         Err(Invalid::LengthMismatch { src, dst }.into())
     }
 
-    /// Checks that this stream reaches the memory. Every device reaches host memory that the processor reaches; it
-    /// reaches device memory of its own, and of peers that reserved it for this device.
+    /// Checks that this stream reaches the memory. Every device reaches host memory that the processor reaches, its own
+    /// device memory, and the memory that a peer reserved for it.
     pub(crate) fn reaches(&self, memory: &Memory) -> Result<()> {
         let plain = memory.host_accessible();
         if (plain && memory.place() == Place::Host) || memory.is_reached_by(&self.device) {
@@ -441,12 +440,13 @@ impl Event {
         self.mark.synchronize()
     }
 
-    /// Time between two events of one device that were recorded with [`record_timed`](Stream::record_timed), as the
-    /// device measured it, to about half a microsecond. Zero if this event came first.
+    /// Returns the time from `earlier` to this event, as the device measured it, to about half a microsecond. Both events
+    /// are of one device and were recorded with [`record_timed`](Stream::record_timed). Zero if this event came first.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Untimed`]; [`Invalid::NotReached`] before both events are reached; [`Invalid::OtherDevice`].
+    /// [`Invalid::Untimed`] if an event has no time stamp; [`Invalid::NotReached`] before both events are reached;
+    /// [`Invalid::OtherDevice`] if the events are of different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         if !self.is_timed || !earlier.is_timed {
             return Err(Invalid::Untimed.into());

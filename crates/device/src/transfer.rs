@@ -14,7 +14,7 @@ use crate::loan::{ReadLoan, WriteLoan};
 pub struct Transfer {
     /// `None` once the loans have been handed out.
     loans: Option<(ReadLoan, WriteLoan)>,
-    /// An error if nothing is in flight.
+    /// The mark behind the copy, or an error if nothing is in flight.
     enqueued: Result<Box<dyn Mark>>,
 }
 
@@ -23,14 +23,14 @@ pub struct Transfer {
 pub struct Outcome {
     /// The loan of the source.
     pub src: ReadLoan,
-    /// The loan of the destination. Its bytes are the source's if the result is `Ok`, and unspecified otherwise.
+    /// The loan of the destination. The bytes are the source's if the result is `Ok`, and unspecified otherwise.
     pub dst: WriteLoan,
     /// `Ok` if the bytes arrived.
     pub result: Result<()>,
 }
 
 impl Transfer {
-    /// `enqueued` is a mark behind the copy, or an error with nothing of it in flight.
+    /// Makes a transfer. `enqueued` is a mark behind the copy, or an error if nothing of the copy is in flight.
     pub(crate) fn new(src: ReadLoan, dst: WriteLoan, enqueued: Result<Box<dyn Mark>>) -> Self {
         Self {
             loans: Some((src, dst)),

@@ -7,7 +7,7 @@ use crate::Window;
 /// Half of what a `u64` holds, so that an offset plus a size never overflows.
 pub const MAX_CAPACITY: u64 = u64::MAX / 2;
 
-/// The longest wait that policies tell apart, in nanoseconds (18 minutes); longer ones count as this.
+/// The longest wait that policies tell apart, in nanoseconds (18 minutes). Longer waits count as this one.
 ///
 /// The sum of the waits of 2^24 fragments then fits a `u64`: totals never wrap in a window.
 pub const MAX_WAIT: u64 = (1 << 40) - 1;
@@ -19,13 +19,13 @@ pub const GAP_DISTANCE: u64 = 1 << 32;
 /// Distance that an unhinted copy adds to an `s_score`: more than any hinted copy, less than a gap.
 pub const UNHINTED_DISTANCE: u64 = GAP_DISTANCE - 1;
 
-/// How far a copy is from being restored.
+/// The distance of a copy from being restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Distance {
     /// The prefetch distance: the number of hints before this one in the restore order. Distances from 2^32 − 2 on
     /// count as equal.
     At(u64),
-    /// No hint names it: farther than every hinted copy.
+    /// No hint names the copy, which counts as farther than every hinted copy.
     Unhinted,
 }
 
@@ -58,7 +58,7 @@ pub struct Candidate {
     pub offset: u64,
     /// Bytes.
     pub size: u64,
-    /// The copy that lies there; `None` is a gap.
+    /// The copy in the fragment; `None` is a gap.
     pub occupant: Option<Outlook>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Border {
 }
 
 impl Border {
-    /// The border behind a fragment that begins at this one.
+    /// Returns the border after a fragment that begins at this border.
     fn after(self, size: u64, occupant: Option<Outlook>) -> Self {
         let (wait, nevers) = match occupant.map(|copy| copy.evictable_in) {
             None => (0, 0),
@@ -117,7 +117,7 @@ impl Candidates {
         }
     }
 
-    /// Appends the fragment that lies right after the last one; `None` is a gap.
+    /// Appends a fragment right after the last one; `None` is a gap.
     ///
     /// Two gaps must not follow one another: push their sum. Bytes beyond [`MAX_CAPACITY`] are cut
     /// off.
@@ -126,7 +126,7 @@ impl Candidates {
         self.borders.push(last.after(size, occupant));
     }
 
-    /// Number of fragments, gaps included.
+    /// Returns the number of fragments, with gaps.
     #[must_use]
     pub fn len(&self) -> usize {
         self.borders.len() - 1
@@ -138,7 +138,7 @@ impl Candidates {
         self.len() == 0
     }
 
-    /// The bytes of all fragments together.
+    /// Returns the bytes of all fragments together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.borders.last().map_or(0, |border| border.offset)

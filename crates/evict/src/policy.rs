@@ -23,7 +23,7 @@ pub struct Window {
     pub s_score: u64,
 }
 
-/// Decides which window of a cache is given up.
+/// A rule that decides which window of a cache is given up.
 ///
 /// A policy is pure: all its knowledge arrives as arguments, and the same arguments give the same window. `&mut self`
 /// is for scratch memory alone.
@@ -32,9 +32,8 @@ pub trait Policy: core::fmt::Debug {
     ///
     /// `size` is the number of bytes that the new copy will occupy, rounded up to the alignment of the cache.
     ///
-    /// A gap that is large enough wins under every policy, as nothing has to be evicted. The gap of lowest offset is
-    /// taken, though another may fit better: a device arena becomes usable from low addresses upwards, so low ones are
-    /// ready first.
+    /// A gap that is large enough wins under every policy, as no copy has to be evicted. The gap of lowest offset is taken,
+    /// even if another fits better: a device arena becomes usable from low addresses upwards, so low gaps are ready first.
     fn choose(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
         if size == 0 || size > candidates.bytes() {
             return None;
@@ -44,7 +43,7 @@ pub trait Policy: core::fmt::Debug {
             .or_else(|| self.choose_victims(candidates, size))
     }
 
-    /// Returns the window to evict if no gap holds `size` bytes. It holds no copy that is never evictable.
-    /// [`Policy::choose`] calls this with `0 < size <= candidates.bytes()`.
+    /// Returns the window to evict if no gap holds `size` bytes. The window holds no copy that is never evictable.
+    /// [`Policy::choose`] calls this method with `0 < size <= candidates.bytes()`.
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window>;
 }

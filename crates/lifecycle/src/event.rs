@@ -11,20 +11,20 @@ pub enum Event {
     WriteEnded,
     /// The copy has been flushed: the next slower tier now has a readable copy of its own.
     Flushed,
-    /// The copy on the slower tier has been given up, as this one is nearer to the application: the flush is pending again.
+    /// The copy on the slower tier has been given up, as this copy is nearer to the application. The flush is pending again.
     Unflushed,
     /// Space has been granted for a copy that comes from a slower tier (prefetch or restore).
     ReadBegan,
     /// Every byte of the checkpoint has arrived from below.
     ReadEnded,
-    /// A hint or a restore is pending for a copy that is here already: keep it until it is consumed.
+    /// A hint or a restore is pending for a copy that is here already. The copy is kept until it is consumed.
     Pinned,
     /// The pin is given up unconsumed, because a blocked caller needs the room.
     ///
     /// The sender vouches that a readable copy exists on a slower tier; this copy may be lost.
     Unpinned,
-    /// No restore waits for this copy any more: it was restored from, promoted to a faster tier, or its
-    /// version was dropped by the application.
+    /// No restore waits for this copy any more: it was restored from, it was promoted to a faster tier, or the application
+    /// dropped its version.
     Consumed,
     /// The transfer that was filling the copy failed or was cancelled: its bytes are worthless.
     Failed,

@@ -4,12 +4,11 @@ use crate::Event;
 
 /// The state of one copy of a checkpoint on one tier (HPDC'23, Figure 1 and §4.1.3).
 ///
-/// No state says whether a copy *has been flushed*. The next slower tier has a readable copy then, and
-/// [`State::is_readable`] of that copy is the one home of the fact. `READ_COMPLETE` and `CONSUMED` therefore accept
-/// [`Event::Flushed`] and stay. Only in `WRITE_COMPLETE` does the flush decide about *this* copy, so only there it is a
-/// move.
+/// No state says whether a copy *has been flushed*. A flushed copy has a readable copy on the next slower tier, and only
+/// [`State::is_readable`] of that copy says so. `READ_COMPLETE` and `CONSUMED` therefore accept [`Event::Flushed`] and
+/// stay. Only in `WRITE_COMPLETE` does the flush decide about *this* copy, so only there the event is a move.
 ///
-/// The code that starts transfers counts those that read from a copy: a flush may still be reading a `CONSUMED` copy.
+/// The code that starts transfers counts those that read from a copy, as a flush may still be reading a `CONSUMED` copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// There is no copy on this tier: it is not born yet, failed, or was evicted.
@@ -17,7 +16,7 @@ pub enum State {
     Init,
     /// The bytes are arriving from the application or from a faster tier.
     WriteInProgress,
-    /// The bytes are here; the flush to the next slower tier is pending.
+    /// The bytes are here, and the flush to the next slower tier is pending.
     WriteComplete,
     /// A slower tier has the bytes too and no restore is waiting for this copy: evictable.
     Flushed,
@@ -41,7 +40,7 @@ impl State {
         Self::Consumed,
     ];
 
-    /// The state after `event`: the one transition function of the life cycle.
+    /// Returns the state after `event`: the only transition function of the life cycle.
     ///
     /// ```text
     ///                write began                  read began
@@ -73,13 +72,13 @@ impl State {
     /// - `CONSUMED` is pinned when a kept version is hinted again, or when the faster copy it was
     ///   promoted to is given up unconsumed;
     /// - `FLUSHED` is unflushed when the slower copy is given up first, as this one is nearer to the application;
-    /// - `READ_COMPLETE` is un-pinned so that a blocked caller always gets room in the end. It falls
-    ///   back to `FLUSHED`, never to `WRITE_COMPLETE`, as un-pinning needs a slower copy.
+    /// - `READ_COMPLETE` is un-pinned so that a blocked caller always gets room in the end. The copy falls back to
+    ///   `FLUSHED`, never to `WRITE_COMPLETE`, as un-pinning needs a slower copy.
     ///
     /// # Errors
     ///
-    /// [`IllegalMove`] when the event cannot happen in this state. The state is unchanged; the
-    /// sender's picture of the copy is wrong, which is a bug there.
+    /// [`IllegalMove`] if the event cannot happen in this state. The state is unchanged. The sender has a wrong idea of the
+    /// copy, which is a bug of the sender.
     pub const fn on(self, event: Event) -> Result<Self, IllegalMove> {
         Ok(match (self, event) {
             (Self::Init, Event::WriteBegan) => Self::WriteInProgress,
@@ -149,9 +148,9 @@ impl fmt::Display for State {
 /// An event that cannot happen to a copy in the state it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IllegalMove {
-    /// The state the copy is in, and stays in.
+    /// The state of the copy, which does not change.
     pub from: State,
-    /// The event that is not legal there.
+    /// The event that is not legal in this state.
     pub event: Event,
 }
 

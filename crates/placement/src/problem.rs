@@ -3,9 +3,9 @@ use crate::{GpuId, HostId, MAX_BYTES, PlacementError, Topology};
 /// A GPU's part in a group checkpoint, in bytes (SC'22 showcase, slides 49 and 61).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// Bytes by which the checkpoint is larger than the free space: they are sent elsewhere.
+    /// Bytes by which the checkpoint is larger than the free space, to be sent elsewhere.
     Remainder(u64),
-    /// Bytes by which the free space is larger than the checkpoint: they can be lent.
+    /// Bytes by which the free space is larger than the checkpoint. Other GPUs may use this room.
     Spare(u64),
 }
 
@@ -29,12 +29,12 @@ pub struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// The problem with one share for each GPU, hosts with room for everything, and transfers of any
-    /// number of bytes.
+    /// Makes the problem with one share for each GPU, hosts with room for everything, and transfers of any number of bytes.
     ///
     /// # Errors
-    /// [`NoGpus`](PlacementError::NoGpus), [`WrongCount`](PlacementError::WrongCount), or
-    /// [`TotalOverflows`](PlacementError::TotalOverflows).
+    /// [`NoGpus`](PlacementError::NoGpus) if the topology is empty, [`WrongCount`](PlacementError::WrongCount) if the number
+    /// of shares is not that of the GPUs, [`TotalOverflows`](PlacementError::TotalOverflows) if the remainders are more than
+    /// [`MAX_BYTES`].
     pub fn new(topology: &'a Topology, shares: &[Share]) -> Result<Self, PlacementError> {
         if topology.gpus() == 0 {
             return Err(PlacementError::NoGpus);
@@ -55,10 +55,10 @@ impl<'a> Problem<'a> {
         Ok(problem)
     }
 
-    /// The problem of GPUs with checkpoints of these sizes and so much free space each, in bytes.
+    /// Makes the problem of GPUs with these sizes of checkpoints and this free space, in bytes.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new), and [`WrongCount`](PlacementError::WrongCount) if the two lists differ in length.
     pub fn of_checkpoints(
         topology: &'a Topology,
         sizes: &[u64],
@@ -80,12 +80,11 @@ impl<'a> Problem<'a> {
         Self::new(topology, &shares.collect::<Vec<_>>())
     }
 
-    /// Has every transfer start and end at a multiple of `alignment` bytes, except at a remainder's
-    /// end.
+    /// Lets every transfer start and end at a multiple of `alignment` bytes, except at a remainder's end.
     ///
     /// # Errors
-    /// [`BadAlignment`](PlacementError::BadAlignment), or
-    /// [`TotalOverflows`](PlacementError::TotalOverflows) once the remainders are rounded up.
+    /// [`BadAlignment`](PlacementError::BadAlignment) if it is 0 or above [`MAX_BYTES`],
+    /// [`TotalOverflows`](PlacementError::TotalOverflows) if the remainders, rounded up, are more than [`MAX_BYTES`].
     pub fn aligned_to(mut self, alignment: u64) -> Result<Self, PlacementError> {
         if !(1..=MAX_BYTES).contains(&alignment) {
             return Err(PlacementError::BadAlignment(alignment));
@@ -95,32 +94,32 @@ impl<'a> Problem<'a> {
         Ok(self)
     }
 
-    /// Gives a host room for `bytes` and no more.
+    /// Limits the room of a host to `bytes`.
     ///
     /// # Errors
-    /// [`NoSuchHost`](PlacementError::NoSuchHost).
+    /// [`NoSuchHost`](PlacementError::NoSuchHost) if the topology has no such host.
     pub fn with_host_spare(mut self, host: HostId, bytes: u64) -> Result<Self, PlacementError> {
         let spare = self.host_spare.get_mut(host.0);
         *spare.ok_or(PlacementError::NoSuchHost(host))? = bytes;
         Ok(self)
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn topology(&self) -> &'a Topology {
         self.topology
     }
 
-    /// The share of each GPU.
+    /// Returns the share of each GPU.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The bytes to be placed in all.
+    /// Returns the bytes of all remainders.
     pub fn remainder(&self) -> u64 {
         self.remainders().map(|(_, bytes)| bytes).sum()
     }
 
-    /// The GPUs that have a remainder, and its bytes.
+    /// Returns the GPUs that have a remainder, each with its bytes.
     pub(crate) fn remainders(&self) -> impl Iterator<Item = (GpuId, u64)> {
         let shares = self.shares.iter().enumerate();
         shares.filter_map(|(gpu, share)| match *share {
@@ -129,7 +128,7 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The spare capacity of a GPU, in bytes.
+    /// Returns the spare capacity of a GPU, in bytes.
     pub(crate) fn spare(&self, gpu: GpuId) -> u64 {
         match self.shares[gpu.0] {
             Share::Spare(bytes) => bytes,
@@ -137,7 +136,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Checks that the remainders, rounded up to `grain`, can be computed with.
+    /// Checks that the remainders, each rounded up to `grain`, are at most [`MAX_BYTES`] together.
     pub(crate) fn check_total(&self, grain: u64) -> Result<(), PlacementError> {
         let mut total = 0_u64;
         for (gpu, bytes) in self.remainders() {

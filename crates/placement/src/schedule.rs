@@ -13,7 +13,7 @@ pub enum Destination {
     Host(HostId),
 }
 
-/// The way of a transfer.
+/// The route of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {
     /// The link between the two GPUs.
@@ -24,14 +24,14 @@ pub enum Route {
     Host(HostLinkId),
 }
 
-/// A piece of a remainder, and its way.
+/// A piece of a remainder, its destination and its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// The GPU whose remainder it is.
+    /// The GPU whose remainder the piece is of.
     pub from: GpuId,
-    /// The memory that gets it.
+    /// The memory that gets the piece.
     pub to: Destination,
-    /// The way that it takes.
+    /// The route that the piece takes.
     pub via: Route,
     /// The piece's first byte in the remainder.
     pub offset: u64,
@@ -48,29 +48,29 @@ pub struct Schedule {
     bound: Option<Bound>,
 }
 
-/// A proof that no schedule ends earlier, whose transfers are [aligned](Problem::aligned_to).
+/// A proof that no schedule of [aligned](Problem::aligned_to) transfers ends earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The time of the cut. Where all remainders are multiples of the alignment, that is the makespan of the best schedule
-    /// if bytes could be divided at will; else that is longer by less than what the cut takes for one multiple of each
-    /// of its GPUs.
+    /// The time of the cut. If all remainders are multiples of the alignment, the time is the makespan of the best schedule
+    /// for bytes that can be divided at will. Otherwise that makespan is longer, by less than the time that the cut takes for
+    /// one multiple of the alignment of each of its GPUs.
     pub time: ExactTime,
-    /// Why it is not shorter.
+    /// The reason why the time is not shorter.
     pub cut: Cut,
 }
 
-/// A group of GPUs, and everything through which their remainders can leave.
+/// A group of GPUs, and all limits through which their remainders can leave.
 ///
-/// The GPUs have `remainder` bytes, of which `room` fit behind those [limits](Limit) that are room, while
-/// the others carry `bandwidth` together: it takes (`remainder` − `room`) / `bandwidth`, or no time if that is less than
-/// nothing. If all fields are empty, nothing had to be placed.
+/// The GPUs have `remainder` bytes. `room` bytes of them fit behind the [limits](Limit) of room, and the other limits carry
+/// `bandwidth` together. The rest takes (`remainder` − `room`) / `bandwidth`, or no time if `room` is larger. All fields
+/// are empty if there was nothing to place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The GPUs, in rising order.
     pub gpus: Vec<GpuId>,
     /// The GPUs' remainders, in bytes.
     pub remainder: u64,
-    /// Bytes that fit through limits of room; of each limit, whole multiples of the alignment.
+    /// Bytes that fit through limits of room. Each limit counts whole multiples of the alignment.
     pub room: u64,
     /// The bandwidth of the other limits, in bytes per second.
     pub bandwidth: u64,
@@ -79,7 +79,7 @@ pub struct Cut {
 }
 
 impl Schedule {
-    /// A schedule of these transfers, which place the remainders of `problem`.
+    /// Makes a schedule of these transfers, which place the remainders of `problem`.
     pub(crate) fn new(
         problem: &Problem<'_>,
         transfers: Vec<Transfer>,
@@ -94,13 +94,13 @@ impl Schedule {
         }
     }
 
-    /// The transfers, by GPU and offset. Together they are every byte of every remainder, once.
+    /// Returns the transfers, by GPU and offset. Together they contain every byte of every remainder once.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
 
-    /// When the last transfer ends, if all that share a limit share it in proportion to their bytes:
-    /// the longest of what each link, port and limit takes for all that passes it.
+    /// Returns the time at which the last transfer ends, if transfers share each limit in proportion to their bytes: the
+    /// longest of the times that the links, ports and limits take for the bytes that pass them.
     pub fn makespan(&self) -> ExactTime {
         self.makespan
     }
@@ -110,12 +110,12 @@ impl Schedule {
         self.busiest
     }
 
-    /// A lower bound on every schedule, with its proof. Only strategies that find the optimum have one.
+    /// Returns a lower bound on every schedule, with its proof; `None` from strategies that do not find the optimum.
     pub fn bound(&self) -> Option<&Bound> {
         self.bound.as_ref()
     }
 
-    /// How many bytes go to hosts.
+    /// Returns the number of bytes that go to hosts.
     pub fn to_hosts(&self) -> u64 {
         let is_host = |transfer: &&Transfer| matches!(transfer.to, Destination::Host(_));
         let transfers = self.transfers.iter().filter(is_host);

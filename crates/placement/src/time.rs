@@ -21,13 +21,13 @@ pub struct ExactTime {
 }
 
 impl ExactTime {
-    /// No time at all.
+    /// The time 0.
     pub const ZERO: Self = Self {
         bytes: 0,
         bandwidth: 1,
     };
 
-    /// Returns the time of `bytes` at `bandwidth` bytes per second; `None` if that is zero.
+    /// Returns the time of `bytes` at `bandwidth` bytes per second; `None` if `bandwidth` is 0.
     pub fn new(bytes: u64, bandwidth: u64) -> Option<Self> {
         let divisor = gcd(bytes, bandwidth);
         (bandwidth > 0).then(|| Self {
@@ -36,22 +36,22 @@ impl ExactTime {
         })
     }
 
-    /// The bytes of the fraction in lowest terms.
+    /// Returns the bytes of the fraction in lowest terms.
     pub fn numerator(self) -> u64 {
         self.bytes
     }
 
-    /// The bytes per second of the fraction in lowest terms.
+    /// Returns the bytes per second of the fraction in lowest terms.
     pub fn denominator(self) -> u64 {
         self.bandwidth
     }
 
-    /// The nearest number of seconds.
+    /// Returns the time in seconds, rounded to the nearest `f64`.
     pub fn as_secs_f64(self) -> f64 {
         self.bytes as f64 / self.bandwidth as f64
     }
 
-    /// The time in whole nanoseconds, rounded up.
+    /// Returns the time in whole nanoseconds, rounded up.
     pub fn ceil(self) -> Duration {
         let (bytes, bandwidth) = (u128::from(self.bytes), u128::from(self.bandwidth));
         let nanos = (bytes * NANOS).div_ceil(bandwidth);
@@ -98,8 +98,7 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a.max(1)
 }
 
-/// An [`ExactTime`] that is not in lowest terms: the lowest terms
-/// are dear to find, and comparing needs none.
+/// An [`ExactTime`] that is not in lowest terms. Comparing does not need the lowest terms, which are expensive to find.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fraction {
     pub(crate) bytes: u64,

@@ -1,4 +1,4 @@
-//! Files that are written sequentially beside their paths, and renamed to these once they are whole and on the disk.
+//! Files that are written sequentially beside their paths, and renamed to their paths once they are whole and on the disk.
 
 use crate::{Error, Result};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -11,25 +11,26 @@ use std::thread::{Builder, JoinHandle};
 use tierflow_store::within_limit;
 use tierflow_sync::Mutex;
 
-/// Bytes of a write past the page cache.
+/// Bytes of a write with direct I/O.
 const WRITE: usize = 4 << 20;
-/// Direct I/O takes addresses that are multiples of this.
+/// Alignment of memory for direct I/O, in bytes.
 const BLOCK: usize = 4096;
-/// Threads that write: with the block that is filled meanwhile, four are in memory.
+/// Number of threads that write. With the block that is filled meanwhile, four blocks are in memory.
 const WRITERS: usize = 3;
 
 /// A file that replaces the one at its path when it is [published](Self::publish), and is removed if it is dropped before.
 ///
-/// Blocks of [`WRITE`] bytes are written by threads past the page cache, where the file system has direct I/O: the disk
-/// writes several while the next bytes are made, and little is left to be synchronised at the end. The threads live as long
-/// as the file; one shorter than a block has none.
+/// Threads write blocks of [`WRITE`] bytes, with direct I/O if the file system has it. So the disk writes several blocks while
+/// the next bytes are made, and little is left to be synchronised at the end. The threads end with the value. A file shorter
+/// than a block has no threads.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     path: PathBuf,
     part: PathBuf,
     file: Arc<File>,
-    /// The block that is being filled: its first `filled` bytes, from an address that is a multiple of [`BLOCK`] on.
+    /// Memory of the block that is being filled. The block starts at an address that is a multiple of [`BLOCK`].
     block: Vec<u8>,
+    /// Bytes of the block that are filled.
     filled: usize,
     /// Bytes in the blocks before.
     written: u64,
@@ -37,12 +38,12 @@ pub(crate) struct AtomicFile {
     is_published: bool,
 }
 
-/// The threads that write full blocks. Each ends at its first error.
+/// The threads that write full blocks. Each thread ends at its first error.
 #[derive(Debug)]
 struct Writers {
-    /// Blocks, and their offsets in the file.
+    /// The channel of full blocks, with their offsets in the file.
     full: SyncSender<(u64, Vec<u8>)>,
-    /// Blocks that were written, to be filled again.
+    /// The channel of written blocks, to be filled again.
     empty: Receiver<Vec<u8>>,
     threads: Vec<JoinHandle<std::io::Result<()>>>,
 }
@@ -64,12 +65,12 @@ impl Writers {
                 while let Ok((at, block)) = next() {
                     let start = aligned(&block);
                     let bytes = block.get(start..start + WRITE).unwrap_or_default();
-                    // Some file systems take the flag for direct I/O and refuse the I/O.
+                    // Some file systems accept the flag for direct I/O, and refuse the I/O itself.
                     let is_written = |direct: &Arc<File>| direct.write_all_at(bytes, at).is_ok();
                     if !direct.as_ref().is_some_and(is_written) {
                         file.write_all_at(bytes, at)?;
                     }
-                    // Without a receiver the block is not needed again.
+                    // Without a receiver, the block is not needed again.
                     let _dropped = done.send(block);
                 }
                 Ok(())
@@ -85,7 +86,7 @@ impl Writers {
         })
     }
 
-    /// Waits until all blocks are written or their threads ended. The first error.
+    /// Waits until all blocks are written, or the threads have ended. Returns the first error.
     fn finish(self) -> std::io::Result<()> {
         drop(self.full);
         let panicked = |_panic| Err(std::io::Error::other("a thread panicked"));
@@ -95,13 +96,13 @@ impl Writers {
     }
 }
 
-/// The offset of the first byte of memory that direct I/O takes.
+/// Returns the offset of the first byte whose address is a multiple of [`BLOCK`].
 fn aligned(memory: &[u8]) -> usize {
     memory.as_ptr().align_offset(BLOCK)
 }
 
 impl AtomicFile {
-    /// `bytes`: the expected length, which need not be exact.
+    /// Creates the file beside its path. `bytes` is the expected length, which need not be exact.
     pub(crate) fn new(path: &Path, bytes: u64) -> Result<Self> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
@@ -110,7 +111,8 @@ impl AtomicFile {
         options.read(true).write(true).create(true).truncate(true);
         let file = options.open(&part).map_err(Error::io(&part))?;
         if bytes >= WRITE as u64 {
-            // If there is no such space now, the writes may still find it; but each that makes the file longer costs more.
+            // If the space is not there now, the writes may still find it. The space is allocated at once, as each write that
+            // makes the file longer costs more.
             let _found = within_limit(bytes)
                 .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, bytes));
         }
@@ -147,7 +149,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Hands the full block to a writer, once one is idle.
+    /// Hands the full block to a writer, once a writer is idle.
     fn write_block(&mut self) -> std::io::Result<()> {
         within_limit(self.written + WRITE as u64)?;
         let writers = match self.writers.take() {
@@ -192,10 +194,10 @@ impl AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // The writers must be done with the file before a next one of this name is written.
+        // The writers must be done with the file before another file of this name is written.
         let _given_up = self.writers.take().map(Writers::finish);
         if !self.is_published {
-            // If it stays, a next file of this name overwrites it.
+            // If the file stays, the next file of this name overwrites it.
             let _left = std::fs::remove_file(&self.part);
         }
     }

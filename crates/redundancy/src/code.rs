@@ -1,20 +1,21 @@
-//! The codes: shards of a stripe of which some may be lost.
+//! The codes: parity shards from which lost shards are rebuilt.
 
 use crate::{Error, Result};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::collections::BTreeMap;
 
-/// `into ^= other`, as far as both go.
+/// Computes `into ^= other`, up to the end of the shorter slice.
 pub fn xor_into(into: &mut [u8], other: &[u8]) {
-    // The compiler makes wide loads of it.
+    // The compiler turns this loop into wide loads.
     for (into, other) in into.iter_mut().zip(other) {
         *into ^= *other;
     }
 }
 
-/// A code over `data` shards of which any `parity` may be lost, with room to work in that is used again.
+/// A code of `data` data shards and `parity` parity shards, of which any `parity` may be lost. The value keeps its working
+/// memory for the next call.
 ///
-/// Encodes a single parity shard as the exclusive or of the data, and several by a Reed-Solomon code over GF(2¹⁶)
+/// A single parity shard is the exclusive or of the data. Several parity shards are those of a Reed-Solomon code over GF(2¹⁶)
 /// ([`reed_solomon_simd`]).
 pub struct Code {
     data: usize,
@@ -34,8 +35,10 @@ impl std::fmt::Debug for Code {
 }
 
 impl Code {
+    /// Makes a code.
+    ///
     /// # Errors
-    /// [`Error::Scheme`] if there is no data or no parity, or more than 255 of both.
+    /// [`Error::Scheme`] if `data` or `parity` is 0, or their sum exceeds 255.
     pub fn new(data: usize, parity: usize) -> Result<Self> {
         let scheme = crate::Redundancy::ReedSolomon { data, parity };
         scheme.check()?;
@@ -91,11 +94,11 @@ impl Code {
         Ok(())
     }
 
-    /// Makes the shards that are wanted of those that are there: data shards first, then parity shards. At least as many are there
-    /// as the code has data. They come in the order of `wanted`, with their index.
+    /// Rebuilds lost shards. `shards` has the data shards, then the parity shards, `None` for lost ones; at least as many are there
+    /// as the code has data shards. Returns the shards with the indexes `wanted`, in this order, each with its index.
     ///
     /// # Errors
-    /// [`Error::Scheme`] as for [`Code::encode`], if too few are there, or if one that is there is wanted.
+    /// [`Error::Scheme`] as for [`Code::encode`], if too few shards are there, or if a wanted shard is not lost.
     pub fn rebuild(
         &mut self,
         shards: &[Option<&[u8]>],
@@ -132,7 +135,8 @@ impl Code {
         Ok(made)
     }
 
-    /// [`Code::rebuild`] of shards that are given away: the exclusive or is made where the first of them lies.
+    /// Does what [`Code::rebuild`] does, for shards that the caller gives away. An exclusive or is computed in the memory of the first
+    /// of them.
     pub(crate) fn rebuild_of(
         &mut self,
         mut shards: Vec<Option<Vec<u8>>>,

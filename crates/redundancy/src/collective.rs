@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tierflow_store::{Collective, Error, Result};
 
 /// A [`Collective`] over a [`Transport`]: every rank sends its bytes to rank 0, which sends all of them to every rank. If
-/// some rank is absent, rank 0 names it to those that came.
+/// some rank is absent, rank 0 names it to the ranks that are present.
 ///
-/// Rank 0 begins each meeting with a number, which all messages of the meeting have. So whatever an earlier meeting over the same
-/// transport left is known, and a rank that has heard of the beginning knows that rank 0 is there, however late it came.
+/// Rank 0 begins each meeting with a number, which all messages of the meeting have. So a rank recognises messages that an
+/// earlier meeting over the same transport left. A rank that has received the beginning knows that rank 0 is there, even if
+/// rank 0 came late.
 #[derive(Debug)]
 pub struct TransportCollective {
     transport: Arc<dyn Transport>,
@@ -19,18 +20,18 @@ pub struct TransportCollective {
     ranks: u32,
 }
 
-/// The number of the next meeting that this process begins as rank 0, over whatever transport.
+/// The number of the next meeting that this process begins as rank 0, over any transport.
 static NEXT_ROUND: AtomicU64 = AtomicU64::new(1);
 
-/// The kind of a message of a meeting. No other message begins with such a word.
+/// The kind of a message of a meeting. Messages of other calls do not begin with these words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum Kind {
-    /// Rank 0 is there.
+    /// Rank 0 begins the meeting.
     Begin = 0x7f3a_91c5_0e64_d201,
     /// A rank gives its bytes.
     Given = 0x7f3a_91c5_0e64_d202,
-    /// Rank 0 gives the bytes of all, or names those that are absent.
+    /// Rank 0 gives the bytes of all ranks, or names the absent ranks.
     Answer = 0x7f3a_91c5_0e64_d203,
 }
 
@@ -69,7 +70,7 @@ impl Message {
 }
 
 impl TransportCollective {
-    /// For `rank`, counted from 0, of `ranks`.
+    /// Makes the collective of `rank`, counted from 0, of a group of `ranks`.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, rank: u32, ranks: u32) -> Self {
         Self {
@@ -79,7 +80,7 @@ impl TransportCollective {
         }
     }
 
-    /// Returns rank 0's answer: the ranks that are absent, and if none is, what each gave.
+    /// Returns rank 0's answer: the absent ranks, and, if no rank is absent, the bytes that each rank gave.
     fn answer(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
         match self.rank {
             0 => self.lead(mine, patience),
@@ -87,7 +88,7 @@ impl TransportCollective {
         }
     }
 
-    /// Meets as another rank than rank 0.
+    /// Takes part in a meeting as another rank than rank 0.
     fn follow(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
         let transport = &self.transport;
         let (mut round, mut since, mut longest) = (None, Instant::now(), patience);
@@ -106,28 +107,28 @@ impl TransportCollective {
                         bytes: mine.to_vec(),
                     };
                     transport.send(0, &given.encode(), patience)?;
-                    // Rank 0 names an absent rank when its own patience is over, which began a little earlier.
+                    // Rank 0 names an absent rank when rank 0's patience is over, which began a little earlier than this rank's.
                     longest = patience.saturating_add(patience / 4);
                     (round, since) = (Some(message.round), Instant::now());
                 }
                 Kind::Answer if round == Some(message.round) => {
                     return transport.flush(patience).map(|()| message.bytes);
                 }
-                // The answer came after this rank had left that meeting.
+                // The answer is of a meeting that this rank left before the answer came.
                 Kind::Answer => {}
                 Kind::Given => return Err(MessageError::Message { rank: 0 }),
             }
         }
     }
 
-    /// Meets as rank 0.
+    /// Holds a meeting as rank 0.
     fn lead(&self, mine: &[u8], patience: Duration) -> crate::Result<Vec<u8>> {
         let (transport, begun) = (&self.transport, Instant::now());
         let left = || patience.saturating_sub(begun.elapsed());
         let round = NEXT_ROUND.fetch_add(1, Ordering::Relaxed);
         let message = |kind, bytes| Message { kind, round, bytes }.encode();
         let begin = message(Kind::Begin, Vec::new());
-        // A rank that has not received earlier messages holds no other up.
+        // The first attempts do not wait, so that a rank that has not received earlier messages does not hold up others.
         let mut behind = Vec::new();
         for rank in 1..self.ranks {
             match transport.send(rank, &begin, Duration::ZERO) {
@@ -137,7 +138,7 @@ impl TransportCollective {
         }
         for rank in behind {
             match transport.send(rank, &begin, left()) {
-                // A rank that cannot know of the meeting gives nothing.
+                // Such a rank does not know of the meeting and gives nothing: the loop below finds that it is absent.
                 Err(MessageError::Absent { .. }) => {}
                 sent => sent?,
             }
@@ -167,20 +168,21 @@ impl TransportCollective {
             sent.try_for_each(|sent| sent)?;
             transport.flush(patience)?;
         } else {
-            // The absent ranks are the error, whoever hears of them. The message that they did not receive is not waited for as long.
+            // The error names the absent ranks, even if some rank does not receive the answer. The flush waits for a shorter time, as
+            // absent ranks receive no message.
             sent.for_each(drop);
             let _heard_or_not = transport.flush(patience / 4);
         }
         Ok(answer.0)
     }
 
-    /// Receives what a rank gives to this meeting, as rank 0.
+    /// Receives the bytes that a rank gives to this meeting, as rank 0.
     fn given(&self, rank: u32, round: u64, left: &dyn Fn() -> Duration) -> crate::Result<Vec<u8>> {
         loop {
             let message = Message::decode(&self.transport.receive(rank, left())?, rank)?;
             match message.kind {
                 Kind::Given if message.round == round => return Ok(message.bytes),
-                // The rank gave it to a meeting that this rank has left.
+                // The rank gave the bytes to a meeting that this rank has left.
                 Kind::Given => {}
                 Kind::Begin | Kind::Answer => return Err(MessageError::Message { rank }),
             }
@@ -235,7 +237,7 @@ mod tests {
         });
     }
 
-    /// The call of each of these ranks in a group of 4, and the ranks that it calls absent.
+    /// Makes the call of each of `ranks` in a group of 4, and returns the ranks that each call names as absent.
     fn absent_to(ranks: &[u32]) -> Vec<Vec<u32>> {
         let home = tempfile::tempdir().unwrap();
         let call = |rank| {
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(absent_to(&[1, 2, 3]), [[0], [0], [0]]);
     }
 
-    /// The call of a rank over its own transport, in a group of `N`.
+    /// Makes the call of a rank over its own transport, in a group of `N`.
     fn gathers<const N: usize>(
         transports: &[Arc<Directory>; N],
         rank: u32,
@@ -308,7 +310,7 @@ mod tests {
         });
     }
 
-    /// A transport that notes how long its user would wait for each message.
+    /// A transport that notes the patience with which each message is received.
     #[derive(Debug)]
     struct Noted {
         inner: Directory,

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A member whose part or parity is missing, or does not have the checksum that was protected.
+/// A member whose part or parity is missing, or does not have the checksum in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// The member's rank in the group.
@@ -17,11 +17,11 @@ pub struct Lost {
     pub node: String,
 }
 
-/// Why redundancy was not made, or a part not rebuilt.
+/// Reasons why a version was not protected, or not rebuilt. The variant says what the caller does next.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Choose another scheme.
+    /// The scheme is not possible: choose another one.
     #[error("{scheme}: {why}")]
     Scheme {
         /// The scheme that was chosen.
@@ -29,7 +29,7 @@ pub enum Error {
         /// The reason, and a scheme that is possible.
         why: String,
     },
-    /// Restart from an older version, or from external storage: more is lost than the code tolerates.
+    /// More members are lost than the code tolerates: restart from an older version, or from external storage.
     #[error(
         "version {version} cannot be rebuilt: {}; restart from external storage or from an older version",
         too_many(lost, *tolerates)
@@ -39,10 +39,10 @@ pub enum Error {
         version: u64,
         /// The members that lost something.
         lost: Vec<Lost>,
-        /// How many members of the set may be lost.
+        /// The number of members of the set that may be lost.
         tolerates: usize,
     },
-    /// Restart from an older version, or from external storage: whole sets are lost.
+    /// Whole sets are lost: restart from an older version, or from external storage.
     #[error("version {version} cannot be rebuilt: {}", whole_sets(lost))]
     SetLost {
         /// The version.
@@ -50,13 +50,13 @@ pub enum Error {
         /// The members that lost something.
         lost: Vec<Lost>,
     },
-    /// Ask for another version: no member of the set knows this one.
+    /// No member of the set knows the version: ask for another one.
     #[error("no member of the set knows version {version}")]
     Unknown {
         /// The version.
         version: u64,
     },
-    /// Restart from an older version: what was rebuilt is not what was protected.
+    /// The rebuilt bytes are not the protected ones: restart from an older version.
     #[error(
         "version {version} of rank {rank} was rebuilt from bytes that are not what was protected"
     )]
@@ -66,15 +66,15 @@ pub enum Error {
         /// The rank whose part or parity was rebuilt.
         rank: u32,
     },
-    /// See whether the rank still runs, then start all ranks again: it sent or received nothing for so long.
+    /// A rank sent or received nothing within the patience: check whether it still runs, then start all ranks again.
     #[error("rank {rank} did not answer within {patience:?}: start all ranks of its set together")]
     Absent {
-        /// The rank that was waited for.
+        /// The absent rank.
         rank: u32,
-        /// How long it was waited for.
+        /// Time for which this rank waited.
         patience: Duration,
     },
-    /// Start all ranks again: a rank ended before this rank's versions were protected.
+    /// A rank ended before this rank's versions were protected: start all ranks again.
     #[error(
         "rank {rank} ended before all versions were protected: start all ranks of its set together"
     )]
@@ -82,23 +82,24 @@ pub enum Error {
         /// The rank.
         rank: u32,
     },
-    /// Wait again, or see what the other ranks do: they did not checkpoint this version, or are slower.
+    /// The version is not protected within the patience: wait again, or check the other ranks, which did not checkpoint the version
+    /// or are slower.
     #[error(
         "version {version} is not protected after {patience:?}: some rank of the set does not have it yet"
     )]
     Unprotected {
         /// The version.
         version: u64,
-        /// How long it was waited for.
+        /// Time for which this rank waited.
         patience: Duration,
     },
-    /// Start all ranks with the same scheme and version: what a rank sent was not what is sent at this step.
+    /// A rank sent another message than this step of the call needs: start all ranks with the same scheme and version.
     #[error("rank {rank} sent something else than expected: do all ranks make the same calls?")]
     Message {
-        /// The rank that sent it.
+        /// The rank that sent the message.
         rank: u32,
     },
-    /// See what the transport says.
+    /// The transport failed: its message says why.
     #[error("the transport to rank {rank} failed: {why}")]
     Transport {
         /// The other rank.
@@ -106,13 +107,13 @@ pub enum Error {
         /// The transport's message.
         why: String,
     },
-    /// See what the repository says.
+    /// The repository failed: its error says why.
     #[error(transparent)]
     Store(#[from] tierflow_store::Error),
-    /// See to the storage.
+    /// The storage failed: mend it.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// The path that was read or written.
+        /// The path of the failed access.
         path: PathBuf,
         /// The system's error.
         source: Arc<std::io::Error>,
@@ -120,7 +121,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The version that cannot be rebuilt, if that is the error.
+    /// Returns the version, if the error is that a version cannot be rebuilt.
     #[must_use]
     pub fn lost_version(&self) -> Option<u64> {
         match self {
@@ -132,7 +133,7 @@ impl Error {
         }
     }
 
-    /// Why a rank cannot have a version rebuilt, without the version's number.
+    /// Returns the reason why a rank's piece of a version cannot be rebuilt, without the version's number.
     pub(crate) fn why_lost(&self, rank: u32) -> String {
         match self {
             Self::TooManyLost {

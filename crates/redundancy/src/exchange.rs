@@ -1,4 +1,4 @@
-//! The collective calls of a set's members: to protect a version, and to rebuild what some of them lost.
+//! The collective calls of a set's members: to protect a version, and to rebuild parts and parity that some of them lost.
 
 mod messages;
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 
 /// A member's side of its set's collective calls.
 ///
-/// Every member of the set makes the same calls in the same order, each in a thread or process of its own. Each holds a few rows in
-/// memory at most, each of [`CHUNK`](crate::CHUNK) bytes times the members of the set.
+/// Every member of the set makes the same calls in the same order, each member in its own thread or process. A member holds at most a few
+/// rows in memory, each of [`CHUNK`](crate::CHUNK) bytes times the members of the set.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     set: &'a Set,
@@ -27,35 +27,36 @@ pub struct Exchange<'a> {
     store: &'a ParityStore,
     patience: Duration,
     start: u64,
-    /// Of each member, true if its piece of the version that is rebuilt is on storage that outlives the nodes.
+    /// For each member, true if its piece of the rebuilt version is also on storage that outlives the nodes.
     is_elsewhere: &'a [bool],
 }
 
 /// The result of [`Exchange::rebuild`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
-    /// True if the members protect the version now. False if more is lost than the code tolerates, though each part lies somewhere:
-    /// nothing was rebuilt then.
+    /// True if the version is protected now. False if more is lost than the code tolerates, but a copy of each part exists; then nothing
+    /// was rebuilt.
     pub is_protected: bool,
     /// True if this member's part was rebuilt.
     pub part: bool,
     /// True if the parity that this member stores was rebuilt.
     pub parity: bool,
-    /// The members that had lost something.
+    /// The members that had lost their part or parity.
     pub lost: Vec<Lost>,
 }
 
-/// Rows that are sent ahead of the one that is encoded at most, and rows that are encoded ahead of the one whose parity is stored.
+/// Largest number of rows from the one that is sent to the one that is encoded, and from there to the one whose parity is stored.
 const LAG: usize = 16;
 
-/// Opens what a lost part of so many bytes is written to.
+/// A function that opens the sink for a lost part of so many bytes.
 pub(crate) type Target<'t, 'o> = dyn FnMut(u64) -> Result<Box<dyn Sink + 'o>> + 't;
 
 impl<'a> Exchange<'a> {
-    /// `patience`: how long a call waits for a message of another member at most; longer than a member takes to read its whole part.
+    /// Makes the side of member `rank`. A call waits at most `patience` for a message of another member: choose a longer time than a
+    /// member takes to read its whole part.
     ///
     /// # Errors
-    /// [`Error::Scheme`] if the rank is not of the set.
+    /// [`Error::Scheme`] if the rank is no member of the set.
     pub fn new(
         set: &'a Set,
         rank: u32,
@@ -78,15 +79,15 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// `start`: the number of this start of the application, the same for all members and higher than those before. What members
-    /// protect now replaces what others still have of the same versions from an earlier start.
+    /// Sets the number of this start of the application, which is the same for all members and higher than the numbers before. A
+    /// version that is protected now replaces the same version of an earlier start, of which other members may still have a manifest.
     #[must_use]
     pub fn of_start(self, start: u64) -> Self {
         Self { start, ..self }
     }
 
-    /// `is_elsewhere`: of each member, true if its part is on storage that outlives the nodes, too. A version of which each part lies
-    /// somewhere is not lost, whatever the nodes have.
+    /// Sets which members have their parts also on storage that outlives the nodes. A version is not lost while a copy of each part
+    /// exists, on a node or there.
     #[must_use]
     pub(crate) fn beside(self, is_elsewhere: &'a [bool]) -> Self {
         Self {
@@ -95,11 +96,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Protects a version, whose parts are durable on the members' nodes. When it returns, every member has its share of the
-    /// parity on its disk. `None` if the set has no parity, as it has one member.
+    /// Protects a version whose parts are durable on the members' nodes. When the call returns, every member has its share of the parity
+    /// on its disk. Returns the manifest; `None` if the set has no parity, as it has one member.
     ///
     /// # Errors
-    /// [`Error::Absent`], [`Error::Message`] and [`Error::Io`]: the version is not protected, or some members do not know that it is.
+    /// [`Error::Absent`] if a member does not answer; [`Error::Ended`] if it takes part no more; [`Error::Message`] if it makes another
+    /// call; [`Error::Io`] if this member cannot read or write. Then the version is not protected, or some members do not know that it is.
     pub fn protect(&self, version: u64, part: &dyn Part) -> Result<Option<Manifest>> {
         if self.set.tolerates == 0 {
             return Ok(None);
@@ -121,8 +123,8 @@ impl<'a> Exchange<'a> {
             parity,
             parity_digest: Digester::default(),
         };
-        // Step s sends row s, encodes row s - lag and stores the parity of row s - 2 lag. So no member waits for a row before it has sent
-        // its own shard of it, and messages are received in the order in which they are sent.
+        // Step s sends row s, encodes row s - lag and stores the parity of row s - 2 lag. So a member waits for a row only after it has sent
+        // its own shard of the row, and messages are received in the order in which they are sent.
         let lag = LAG.min(2 * layout.members());
         let (mut sent, mut encoded, mut stored) = (layout.rows(), layout.rows(), layout.rows());
         for step in 0.. {
@@ -159,7 +161,7 @@ impl<'a> Exchange<'a> {
         Ok(Some(manifest))
     }
 
-    /// Sends this member's data shard of a row to the row's encoder, the member of its first parity shard.
+    /// Sends this member's data shard of a row to the row's encoder, which is the member of the row's first parity shard.
     fn send_own(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
         let Some(place @ Place::Data { .. }) = row.place(self.me) else {
             return Ok(());
@@ -171,7 +173,7 @@ impl<'a> Exchange<'a> {
         self.send(encoder, Step::Shard, row.number, chunk)
     }
 
-    /// As a row's encoder: receives the data shards, and sends the other parity shards to their members.
+    /// Encodes a row if this member is its encoder: receives the data shards, and sends the other parity shards to their members.
     fn encode(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
         if layout.parity_member(row.number, 0) != self.me {
             return Ok(());
@@ -204,18 +206,19 @@ impl<'a> Exchange<'a> {
         own.parity.append(&chunk)
     }
 
-    /// The versions that some member knows to be protected, in ascending order, the same for all members: what to rebuild when all
-    /// start again.
+    /// Returns the versions of which some member has a manifest, in ascending order. All members get the same versions, and rebuild them
+    /// when they start again.
     ///
     /// # Errors
-    /// [`Error::Absent`], [`Error::Message`] and [`Error::Io`].
+    /// [`Error::Absent`], [`Error::Ended`] and [`Error::Message`] if another member does not take part; [`Error::Io`] if this member's
+    /// directory cannot be read.
     pub fn versions(&self) -> Result<Vec<u64>> {
         let known = self.all(Step::Versions, 0, &self.store.versions()?)?;
         let known: BTreeSet<u64> = known.into_iter().flatten().collect();
         Ok(known.into_iter().collect())
     }
 
-    /// The versions that are in the lists of all members, in ascending order.
+    /// Returns the versions that are in the lists of all members, in ascending order.
     pub(crate) fn common(&self, mine: &[u64]) -> Result<Vec<u64>> {
         let all = self.all(Step::Versions, 1, &mine.to_vec())?;
         let all = all.into_iter().map(BTreeSet::from_iter);
@@ -223,21 +226,22 @@ impl<'a> Exchange<'a> {
         Ok(common.unwrap_or_default().into_iter().collect())
     }
 
-    /// Rebuilds the parts and the parity of a version that members lost or that do not have the checksums that were protected.
-    /// `part`: this member's own, if it has one; if it is lost or wrong, it is written to `into`, whole or not at all. Members may
-    /// run anywhere: on the node that they were on, or on one that replaces it.
+    /// Rebuilds the parts and the parity of a version that members lost, or that do not have the checksums in the manifest. `part` is this
+    /// member's part, if it has one. If the part is lost or wrong, the rebuilt part is written to `into`, whole or not at all. A member may
+    /// run on another node than before.
     ///
     /// # Errors
-    /// The same on all members: [`Error::Unknown`] if no member has its manifest, [`Error::TooManyLost`] with the nodes if the code
-    /// does not tolerate it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
-    /// and [`Error::Io`] where something of it happens.
+    /// The same on all members: [`Error::Unknown`] if no member has the version's manifest, [`Error::TooManyLost`] with the nodes if the
+    /// code does not tolerate the losses, [`Error::Damaged`] if the rebuilt bytes are not the protected ones. Not the same on all members:
+    /// [`Error::Absent`], [`Error::Ended`] and [`Error::Message`] if another member does not take part; [`Error::Io`] if this member
+    /// cannot read or write.
     pub fn rebuild(&self, version: u64, part: Option<&dyn Part>, into: &Path) -> Result<Rebuilt> {
         self.rebuild_to(version, part, &mut |bytes| {
             Ok(Box::new(AtomicFile::new(into, bytes)?))
         })
     }
 
-    /// [`Exchange::rebuild`] with the part written to the sink that `target` opens.
+    /// Does what [`Exchange::rebuild`] does, but writes the part to the sink that `target` opens.
     pub(crate) fn rebuild_to<'o>(
         &self,
         version: u64,
@@ -264,11 +268,11 @@ impl<'a> Exchange<'a> {
             let path = self.store.parity_path(version);
             Ok(Box::new(AtomicFile::new(&path, own_parity.bytes)?))
         };
-        // If a checksum turns out to be wrong, that part or parity is lost, too, and all members begin again.
+        // If a checksum turns out to be wrong, that part or parity counts as lost too, and all members begin again.
         loop {
             let lost = lost(&manifest, &intact);
             if let Err(error) = self.check(version, &layout, &intact, &lost) {
-                // No piece is lost, though there is not enough to make parity of it again.
+                // A copy of each piece exists, though the set cannot rebuild the lost pieces and parity.
                 let has_piece = |(intact, elsewhere): (&Intact, Option<&bool>)| {
                     intact.part || elsewhere.copied().unwrap_or_default()
                 };
@@ -311,14 +315,14 @@ impl<'a> Exchange<'a> {
             if committed.parity.is_ok() && !is_known {
                 self.store.put(&manifest)?;
             }
-            // The error of writing is this member's alone: the others have what they need.
+            // An error of writing is this member's alone: the other members have their parts and parity.
             self.done(version, true)?;
             return committed.part.and(committed.parity).map(|()| rebuilt);
         }
     }
 
-    /// The manifest of the latest start, if there are several, the one that most members have, and whether this member has it. Those of
-    /// one start differ only if a member's disk is of another run of the application.
+    /// Returns the manifest of the latest start, and true if this member has it. If several manifests are of that start, returns the one
+    /// that most members have; they differ only if a member's disk is of another run of the application.
     fn agree(&self, version: u64) -> Result<(Manifest, bool)> {
         let mine = self.store.manifest(version)?;
         let mine = mine.filter(|manifest| manifest.is_of(self.set));
@@ -329,7 +333,7 @@ impl<'a> Exchange<'a> {
             .filter(|one| one.version == version && one.is_of(self.set))
             .collect();
         let votes = |manifest: &Manifest| known.iter().filter(|other| **other == manifest).count();
-        // All members have the same list in the same order: they choose the same.
+        // All members have the same list in the same order, so they choose the same manifest.
         let chosen = known
             .iter()
             .max_by_key(|manifest| (manifest.start, votes(manifest)));
@@ -380,7 +384,7 @@ struct Protecting<'p> {
     parity_digest: Digester,
 }
 
-/// The members that lost something, with the nodes that they were on.
+/// Returns the members that lost their part or parity, with the nodes in the manifest.
 fn lost(manifest: &Manifest, intact: &[Intact]) -> Vec<Lost> {
     let members = manifest.members.iter().zip(&manifest.nodes).zip(intact);
     let lost = members.filter(|(_, intact)| !intact.part || !intact.parity);
@@ -391,11 +395,11 @@ fn lost(manifest: &Manifest, intact: &[Intact]) -> Vec<Lost> {
     .collect()
 }
 
-/// The path in an error of reading this member's part or parity.
+/// The path that an error of reading this member's part or parity names.
 const OWN: &str = "what this member has";
 
-/// Reads a shard of `length` bytes. Returns how many of them are the member's, and the shard; its other bytes are 0. Its vector has
-/// capacity for the trailer of a message.
+/// Reads a shard of `length` bytes. Returns the number of its bytes that are the member's, and the shard, whose other bytes are 0. The
+/// shard's vector has capacity for the trailer of a message.
 pub(crate) fn read_shard(from: &dyn Part, place: Place, length: usize) -> Result<(usize, Vec<u8>)> {
     let (offset, bytes) = match place {
         Place::Data { offset, bytes, .. } => (offset, bytes),

@@ -1,5 +1,5 @@
-//! Inventories, which the ranks of a group gather from each other at a start: the node of each, its versions, and those that its sets
-//! protected.
+//! Inventories, which the ranks of a group gather from each other at a start: the node of a rank, its versions, and the versions that
+//! its sets protected.
 
 use crate::truncations::Truncation;
 use crate::wire::wire;
@@ -12,14 +12,16 @@ use tierflow_store::PieceInfo;
 pub(crate) struct Inventory {
     /// The rank's failure domain: its node, unless the user names another.
     pub(crate) node: String,
-    /// The versions of which its piece is on storage that outlives the nodes.
+    /// The versions whose piece is on storage that outlives the nodes.
     elsewhere: Vec<u64>,
-    /// The versions of which its piece is on its node, readable or not.
+    /// The versions whose piece is on the rank's node, readable or not.
     own: Vec<u64>,
+    /// The versions of which the rank has manifests, by the sets that protected them.
     protected: Vec<ProtectedBySet>,
-    /// Truncations of all runs, as far as the rank knows them.
+    /// Truncations of all runs that the rank knows.
     truncations: Vec<Truncation>,
-    /// True if the rank's directory has truncations: its node was not lost since, even if there is nothing else.
+    /// True if the rank's directory has truncations: then its node was not lost since they were noted, even if the directory has
+    /// nothing else.
     has_noted: bool,
 }
 
@@ -32,7 +34,7 @@ struct ProtectedBySet {
 }
 
 impl ProtectedBySet {
-    /// Two sets of a start are the same if they have the same ranks and tolerance.
+    /// Returns the key of the set: two sets of a start are the same if they have the same ranks and tolerance.
     fn key(&self) -> (u64, usize, Vec<u32>) {
         let ranks = self.set.members.iter().map(|member| member.rank);
         (self.start, self.set.tolerates, ranks.collect())
@@ -54,7 +56,7 @@ wire!(Inventory {
 });
 
 impl Inventory {
-    /// `pieces`: those on the node, of a group of `ranks` or of others, which do not count.
+    /// Makes the inventory of a rank. `pieces` are those on its node. Pieces of a group of another size than `ranks` do not count.
     pub(crate) fn of(
         store: &ParityStore,
         node: String,
@@ -69,7 +71,7 @@ impl Inventory {
         let mut sets: BTreeMap<_, ProtectedBySet> = BTreeMap::new();
         let versions = store.versions()?.into_iter();
         for version in versions.filter(|version| !others.contains(version)) {
-            // Other members have one that is not damaged.
+            // A damaged manifest is left out: other members have an undamaged copy.
             let Some(manifest) = store.manifest(version)? else {
                 continue;
             };
@@ -97,7 +99,7 @@ fn protected(all: &[Inventory]) -> impl Iterator<Item = &ProtectedBySet> {
     all.iter().flat_map(|inventory| &inventory.protected)
 }
 
-/// The number of this start: one more than that of any start in which a version was protected or given up.
+/// Returns the number of this start: one more than the number of any start in which a version was protected or given up.
 pub(crate) fn next_start(all: &[Inventory]) -> u64 {
     let starts = protected(all).map(|one| one.start);
     let truncations = all.iter().flat_map(|one| &one.truncations);
@@ -105,7 +107,8 @@ pub(crate) fn next_start(all: &[Inventory]) -> u64 {
     starts.max().unwrap_or_default().saturating_add(1)
 }
 
-/// Leaves out what runs gave up of which some rank knows. Returns the versions of `rank` that are protected no more.
+/// Removes from the inventories the protected versions that runs gave up, as far as some rank knows. Returns the versions of `rank` that
+/// are protected no more.
 pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u64> {
     let truncations = all.iter().flat_map(|one| &one.truncations);
     let truncations: BTreeSet<Truncation> = truncations.copied().collect();
@@ -123,8 +126,8 @@ pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u
     own
 }
 
-/// The versions that some rank discarded and not every rank has any more: no rank needs its piece of these. Not those that a set still
-/// protects once what was given up is [left out](leave_out_given_up): their numbers were used again.
+/// Returns the versions that some rank discarded and that not every rank has any more: no rank needs its piece of these. Versions that a
+/// set protects after [`leave_out_given_up`] are not among them, as their numbers were used again.
 pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
     let truncations = all.iter().flat_map(|one| &one.truncations);
     let truncations: BTreeSet<&Truncation> = truncations.collect();
@@ -145,17 +148,16 @@ pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
 #[derive(Debug, Clone)]
 pub(crate) struct ToRebuild {
     pub(crate) version: u64,
-    /// The set that protected it.
+    /// The set that protected the version.
     pub(crate) set: Set,
-    /// Of each member, true if its piece is on storage that outlives the nodes.
+    /// For each member, true if its piece is on storage that outlives the nodes.
     pub(crate) is_elsewhere: Vec<bool>,
 }
 
-/// The versions to be rebuilt, each with a set that protected it, in the order in which all members do it.
+/// Returns the versions to be rebuilt, each with a set that protected it, in the order in which all members rebuild them.
 ///
-/// A manifest of one member asks for that, unless it was [left out](leave_out_given_up). Not the versions that some member of the set
-/// protected anew in a later start, those that all its members have elsewhere, and those of sets
-/// with ranks that this group does not have.
+/// A version is to be rebuilt if a member has its manifest, unless the version was [left out](leave_out_given_up), some member of the
+/// set protected it anew in a later start, all members have it elsewhere, or the set has ranks that this group does not have.
 pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<ToRebuild> {
     let mut sets: BTreeMap<_, (Set, BTreeSet<u64>)> = BTreeMap::new();
     for one in protected(all) {
@@ -201,14 +203,14 @@ pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<ToRebuild> {
             }
         }
     }
-    // Stable: sets are in the order of their ranks.
+    // The sort is stable: for each version, the sets stay in the order of their keys.
     wanted.sort_by_key(|one| one.version);
     wanted
 }
 
-/// The versions that some set protected and that other sets lost with all of their members: each with the ranks of which there is
-/// neither a piece nor a manifest of their set. Ranks that have others, or have noted that they discarded theirs, never had it: they ended
-/// before they took it.
+/// Returns the versions that some set protected and that other sets lost with all of their members. Each version has the ranks of which
+/// neither a piece nor a manifest of their set is left. A rank that has pieces or manifests of other versions, or truncations, is not
+/// among them: it never had the version, as it ended before it took this checkpoint.
 pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
     let mut traces: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for one in protected(all) {
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_last_set_of_a_version_counts_and_what_lies_elsewhere_does_not() {
-        // Rank 1 was away in the second start, and rank 3 lost everything.
+        // Rank 1 did not run in the second start, and rank 3 lost everything.
         let all = [
             inventory(&[by_set(1, &[0, 1], &[7]), by_set(2, &[0, 2], &[8])], &[7]),
             inventory(&[by_set(1, &[0, 1], &[7, 8])], &[7]),
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(wanted(&all), [(7, vec![2, 3]), (8, vec![0, 2])]);
         assert_eq!(lost_sets(&all), BTreeMap::from([(8, vec![3])]));
         assert_eq!(next_start(&all), 3);
-        // A smaller group cannot do what needs ranks that it does not have.
+        // A smaller group does not rebuild versions of sets with ranks that it does not have.
         assert_eq!(wanted(&all[..3]), [(8, vec![0, 2])]);
     }
 

@@ -1,31 +1,31 @@
 //! The places of a set's parts in its rows.
 //!
-//! A set of n members that tolerates the loss of p of them has rows of n shards of the same length. Of row r, members r, r + 1, … r + p - 1
-//! (modulo n) store the parity, and the d = n - p others have the next bytes of their part each. So every member reads and writes
-//! its part and its parity from their starts to their ends, and stores and computes as much as the others.
+//! A set of n members that tolerates the loss of p of them has rows of n shards of the same length. In row r, the members r, r + 1, …
+//! r + p - 1 (modulo n) store the parity shards. The data shards are the next bytes of the parts of the d = n - p other members. So every
+//! member reads and writes its part and its parity from their starts to their ends, and stores and computes as much as the others.
 
 use crate::{CHUNK, Set};
 
-/// Lengths of shards are multiples of this: the code's own unit.
+/// Unit of the lengths of shards, in bytes: the code takes multiples of it.
 const UNIT: u64 = 64;
 
 /// The shard of a row that a member has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The next bytes of its part.
+    /// The next bytes of the member's part.
     Data {
         /// The shard's index among the row's data shards.
         shard: usize,
-        /// The offset of its first byte in the part.
+        /// The offset of the shard's first byte in the part.
         offset: u64,
-        /// How many they are; the shard's other bytes are 0.
+        /// Bytes of the part in the shard. The shard's other bytes are 0.
         bytes: usize,
     },
-    /// Parity that it stores.
+    /// Parity that the member stores.
     Parity {
         /// The shard's index among the row's parity shards.
         shard: usize,
-        /// The offset of its first byte in the member's parity.
+        /// The offset of the shard's first byte in the member's parity.
         offset: u64,
     },
 }
@@ -35,14 +35,14 @@ pub enum Place {
 pub struct Layout {
     lengths: Vec<u64>,
     parity: usize,
-    /// Bytes of a shard at most.
+    /// Bytes of the longest shard.
     most: u64,
 }
 
 /// A shard of each member, all of the same length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The row's number. Rows without bytes are left out.
+    /// The row's number. A row without bytes is left out, but counts.
     pub number: u64,
     /// Bytes of each shard.
     pub bytes: usize,
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The shard that a member has.
+    /// Returns the shard that a member has.
     #[must_use]
     pub fn place(&self, member: usize) -> Option<Place> {
         self.places.get(member).copied()
@@ -58,8 +58,8 @@ impl Row {
 }
 
 impl Layout {
-    /// `lengths`: bytes of each member's part, in the order of the set. `None` if they are not as many as the set has members, or if
-    /// the set has no redundancy.
+    /// Makes the layout. `lengths` are the bytes of each member's part, in the order of the set. Returns `None` if there are not as many
+    /// lengths as members, a length is 2⁵⁶ or more, or the set has no redundancy.
     #[must_use]
     pub fn new(set: &Set, lengths: Vec<u64>) -> Option<Self> {
         let fits = lengths.len() == set.members.len();
@@ -67,7 +67,7 @@ impl Layout {
         let is_sane = lengths.iter().all(|bytes| *bytes <= u64::MAX >> 8);
         let longest = lengths.iter().copied().max().unwrap_or_default();
         let data = lengths.len().saturating_sub(set.tolerates).max(1) as u64;
-        // Short parts are spread over all rows, too.
+        // Short shards spread the bytes of short parts over all members.
         let even = longest.div_ceil(data).next_multiple_of(UNIT);
         (fits && is_code && is_sane).then_some(Self {
             lengths,
@@ -76,25 +76,25 @@ impl Layout {
         })
     }
 
-    /// Members of the set.
+    /// Returns the number of members of the set.
     #[must_use]
     pub fn members(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Data shards of a row.
+    /// Returns the number of data shards of a row.
     #[must_use]
     pub fn data(&self) -> usize {
         self.members() - self.parity
     }
 
-    /// Parity shards of a row, and how many members may be lost.
+    /// Returns the number of parity shards of a row: as many members may be lost.
     #[must_use]
     pub fn parity(&self) -> usize {
         self.parity
     }
 
-    /// The rows that have bytes, in their order.
+    /// Returns the rows that have bytes, in their order.
     #[must_use]
     pub fn rows(&self) -> Rows<'_> {
         Rows {
@@ -105,7 +105,7 @@ impl Layout {
         }
     }
 
-    /// The member of a row's shard, parity shards counted first.
+    /// Returns the member of a row's shard. Positions count parity shards first, then data shards.
     fn member(&self, row: u64, position: usize) -> usize {
         (self.first(row) + position) % self.members()
     }
@@ -114,13 +114,13 @@ impl Layout {
         usize::try_from(row % self.members() as u64).unwrap_or_default()
     }
 
-    /// The member that stores a parity shard of a row.
+    /// Returns the member that stores a parity shard of a row.
     #[must_use]
     pub fn parity_member(&self, row: u64, shard: usize) -> usize {
         self.member(row, shard)
     }
 
-    /// The member that has a data shard of a row.
+    /// Returns the member that has a data shard of a row.
     #[must_use]
     pub fn data_member(&self, row: u64, shard: usize) -> usize {
         self.member(row, self.parity + shard)
@@ -132,8 +132,9 @@ impl Layout {
 pub struct Rows<'a> {
     layout: &'a Layout,
     number: u64,
-    /// Bytes of each member's part, and of its parity, in the rows before.
+    /// Bytes of each member's part in the rows before.
     data: Vec<u64>,
+    /// Bytes of each member's parity in the rows before.
     parity: Vec<u64>,
 }
 
@@ -160,7 +161,7 @@ impl Rows<'_> {
                     let (offset, bytes) = (*data, (*length - *data).min(*most));
                     *data += bytes;
                     longest = longest.max(bytes);
-                    // No more than a chunk.
+                    // `bytes` is at most `CHUNK`.
                     let bytes = bytes as usize;
                     Place::Data {
                         shard,
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Bytes of each member's part and of the parity that it stores, which come in their order.
+    /// Returns the bytes of each member's part and of its parity. Checks that both come from their starts to their ends.
     fn totals(layout: &Layout) -> Vec<(u64, u64)> {
         let mut totals = vec![(0, 0); layout.members()];
         for row in layout.rows() {

@@ -36,5 +36,5 @@ pub use scheme::Redundancy;
 pub use sets::{Member, Set, Sets};
 pub use transport::{Directory, Transport};
 
-/// Bytes of a shard at most: what a member holds in memory of each shard of a row.
+/// Bytes of the longest shard: a member holds as many in memory of each shard of a row.
 pub const CHUNK: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! The manifest of a protected version: checksums of all that the members of a set have of it.
+//! The manifest of a protected version: the checksums of the parts and the parity of a set's members.
 
 use crate::wire::{Wire, Writer};
 use crate::{Member, Set};
@@ -9,13 +9,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"TFREDUN3");
 /// Length and checksum of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: u64,
-    /// XXH3 of them.
+    /// XXH3 hash of the bytes.
     pub hash: u64,
 }
 
-/// Computes a [`Digest`] of bytes that come one after the other.
+/// The state of a [`Digest`] that is computed of bytes in their order.
 #[derive(Default)]
 pub(crate) struct Digester {
     bytes: u64,
@@ -36,15 +36,16 @@ impl Digester {
     }
 }
 
-/// The lengths and checksums of all that a set protected of a version. Every member stores it, to know what another lost.
+/// The lengths and checksums of the parts and the parity of a version. Every member stores the manifest, so that it knows what another
+/// member lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// The version.
     pub version: u64,
-    /// The number of the application's start in which it was protected, from 1. Of two manifests of a version, that of the later start
-    /// counts.
+    /// The number of the application's start in which the version was protected, from 1. Of two manifests of a version, the one of the
+    /// later start counts.
     pub start: u64,
-    /// How many members may be lost at a time.
+    /// The number of members that may be lost at a time.
     pub tolerates: usize,
     /// The node of each member, in the order of the set.
     pub nodes: Vec<String>,
@@ -53,14 +54,14 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns true if the manifest is of these members, in this order, with as much parity.
+    /// Returns true if the manifest is of the members of `set`, in this order, with as much parity.
     #[must_use]
     pub fn is_of(&self, set: &Set) -> bool {
         let ranks = self.members.iter().map(|(rank, ..)| *rank);
         self.tolerates == set.tolerates && ranks.eq(set.members.iter().map(|member| member.rank))
     }
 
-    /// The parity that a rank stores of the version, if it is of the set.
+    /// Returns the digest of the parity that a rank stores of the version; `None` if the rank is not of the set.
     #[must_use]
     pub fn parity_of(&self, rank: u32) -> Option<Digest> {
         let mut members = self.members.iter();
@@ -68,7 +69,7 @@ impl Manifest {
         member.map(|(_, _, parity)| *parity)
     }
 
-    /// The set that protected the version.
+    /// Returns the set that protected the version.
     #[must_use]
     pub fn set(&self) -> Set {
         let members = self.members.iter().zip(&self.nodes);
@@ -83,7 +84,7 @@ impl Manifest {
         }
     }
 
-    /// As bytes, with their own checksum.
+    /// Returns the manifest as bytes, which end with their checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let members = self.members.iter().zip(&self.nodes);
@@ -99,7 +100,7 @@ impl Manifest {
         to.0
     }
 
-    /// Decodes the bytes of [`Manifest::encode`]; `None` for others.
+    /// Decodes the bytes of [`Manifest::encode`]. Returns `None` for other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (content, hash) = bytes.split_last_chunk::<8>()?;

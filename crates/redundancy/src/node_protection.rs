@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use tierflow_store::{NodeDirectory, Protection, Protector, Result};
 
-/// Protects an engine's node-local versions against the loss of nodes, for the `redundancy` of its builder.
+/// The protection of an engine's node-local versions against the loss of nodes, for the `redundancy` of its builder.
 #[derive(Debug, Clone)]
 pub struct NodeProtection {
     scheme: Redundancy,
@@ -28,8 +28,8 @@ impl Redundancy {
 }
 
 impl NodeProtection {
-    /// Names the failure domain of this rank, such as its rack: ranks of one domain are lost together. By default, it is the name of
-    /// the host.
+    /// Names the failure domain of this rank, such as its rack: ranks of one domain are lost together. By default, the domain is the
+    /// name of the host.
     #[must_use]
     pub fn failure_domain(mut self, name: impl Into<String>) -> Self {
         self.domain = Some(name.into());
@@ -37,7 +37,7 @@ impl NodeProtection {
     }
 }
 
-/// The name of this host.
+/// Returns the name of this host.
 fn host() -> crate::Result<String> {
     let path = "/proc/sys/kernel/hostname";
     let name = std::fs::read_to_string(path).map_err(Error::io(path))?;

@@ -23,7 +23,7 @@ pub trait Part: Sync {
     /// The system's error.
     fn bytes(&self) -> std::io::Result<u64>;
 
-    /// Fills `into` with its bytes from `offset` on, all of which are within it.
+    /// Fills `into` with the part's bytes from `offset` on. The part has all of these bytes.
     ///
     /// # Errors
     /// The system's error.
@@ -63,14 +63,14 @@ impl Part for Vec<u8> {
     }
 }
 
-/// A directory on a member's node: the parity that it stores of each version, and the version's manifest.
+/// A directory on a member's node: the parity that the member stores of each version, and the version's manifest.
 #[derive(Debug)]
 pub struct ParityStore {
     directory: PathBuf,
     truncations: Mutex<Truncations, { rank::LIST }>,
-    /// A lock of the thread that makes and removes files of truncations. A save waits for no others but those that it needs.
+    /// The lock of the thread that makes and removes files of truncations. A save takes it only if the save has files to make.
     changing: Mutex<(), { rank::GATE }>,
-    /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
+    /// Directories on this node of ranks that run elsewhere now, and that received the whole content.
     left: Mutex<Vec<PathBuf>, { rank::CHORE }>,
 }
 
@@ -80,7 +80,7 @@ const HOME: &str = "redundancy";
 pub(crate) const PIECES: &str = "rank-";
 
 impl ParityStore {
-    /// Opens a directory, which one process uses at a time. Files that a killed process had not finished are removed.
+    /// Opens a directory, which one process uses at a time. Removes files that a killed process had not finished.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made or read.
@@ -110,20 +110,20 @@ impl ParityStore {
         Ok(store)
     }
 
-    /// The directory of a rank in a node's directory, if it is there, to be read and left as it is.
+    /// Opens the directory of a rank in a node's directory for reading, and changes nothing in it. Returns `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read.
+    /// [`Error::Io`] if the directory cannot be read.
     pub fn existing(node_local: &Path, rank: u32) -> Result<Option<Self>> {
         let directory = node_local.join(HOME).join(rank.to_string());
         let is_there = directory.is_dir();
         is_there.then(|| Self::as_it_is(&directory)).transpose()
     }
 
-    /// The ranks that have directories in a node's directory.
+    /// Returns the ranks that have directories in a node's directory.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, such as where redundancy keeps nothing.
+    /// [`Error::Io`] if the node's directory cannot be read, or has no directory of redundancy.
     pub fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
         ranks_in(&node_local.join(HOME), "")
     }
@@ -136,10 +136,10 @@ impl ParityStore {
         known.any(|known| known.hits(manifest.version, manifest.start))
     }
 
-    /// Returns true if the parity that a rank stores here has the checksum of a manifest. All of it is read.
+    /// Returns true if the parity that a rank stores here has the checksum in a manifest. Reads the whole parity.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read.
+    /// [`Error::Io`] if the parity cannot be read.
     pub fn has_parity(&self, manifest: &Manifest, rank: u32) -> Result<bool> {
         let Some(expected) = manifest.parity_of(rank) else {
             return Ok(false);
@@ -163,12 +163,13 @@ impl ParityStore {
         Ok(digester.finish() == expected)
     }
 
-    /// The truncations of all runs, and this run's.
+    /// Locks and returns the truncations of all runs, this run included.
     pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations, { rank::LIST }> {
         self.truncations.lock()
     }
 
-    /// Changes the truncations and their files. `decide` enters new ones and returns those that go: once the new ones are on the disk.
+    /// Changes the truncations and their files. `decide` enters new truncations, and returns the old ones, which are removed once the new
+    /// ones are on the disk.
     fn change(&self, decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>) -> Result<()> {
         let _one_at_a_time = self.changing.lock();
         let mut truncations = self.truncations();
@@ -185,7 +186,7 @@ impl ParityStore {
         })
     }
 
-    /// Notes what this run gives up, before it writes a version of its own.
+    /// Notes the versions that this run gives up, before it writes its first version.
     pub(crate) fn note_truncation(&self) -> Result<()> {
         let is_due = self.truncations().is_change_due();
         match is_due {
@@ -194,8 +195,9 @@ impl ParityStore {
         }
     }
 
-    /// Notes, before anything of it is removed, that versions are discarded: what was protected of them before `start` does not count
-    /// for any rank from now on. `at_once` is called when no version can be [taken back](Self::take_back) until that is noted.
+    /// Notes that versions are discarded, before any of their files is removed. Protection of these versions from before `start` does not
+    /// count for any rank from now on. Calls `at_once` at a moment from which no version can be [taken back](Self::take_back) until the note
+    /// is made.
     pub(crate) fn note_discarded(
         &self,
         versions: &BTreeSet<u64>,
@@ -208,7 +210,8 @@ impl ParityStore {
         })
     }
 
-    /// Takes back that a version is discarded, before it is protected anew in `start`, if it still is `wanted`.
+    /// Takes back the note that a version is discarded, before the version is protected anew in `start`. Does nothing unless `wanted`
+    /// returns true.
     pub(crate) fn take_back(
         &self,
         version: u64,
@@ -221,18 +224,18 @@ impl ParityStore {
         })
     }
 
-    /// Removes what this run, or another rank, gave up, once a version of this run is there to stay.
+    /// Removes the files of versions that this run, or another rank, gave up. Called once a version of this run is there to stay.
     pub(crate) fn remove_given_up(&self) {
         let untidy = self.truncations().take_untidy();
         if untidy.is_empty() {
             return;
         }
         for version in self.versions().unwrap_or_default() {
-            // A manifest that is damaged is of no start.
+            // A damaged manifest counts as one of start 0.
             let start = self.manifest(version).ok().flatten();
             let start = start.map_or(0, |manifest| manifest.start);
             if untidy.iter().any(|one| one.hits(version, start)) {
-                // The version does not count, and is overwritten where its number is used again.
+                // If this fails, the version does not count nevertheless, and is overwritten if its number is used again.
                 let _takes_space = self.remove(version);
             }
         }
@@ -245,20 +248,20 @@ impl ParityStore {
         self.left.lock().extend([parity, pieces]);
     }
 
-    /// Removes the directories that ranks left. The runs to come take less notice of them than of those that this run wrote to.
+    /// Removes the directories that ranks left. If a directory stays, later runs prefer the directories to which this run wrote.
     pub(crate) fn remove_left(&self) {
         let mut left = self.left.lock();
-        // The truncations of these directories are here before they go.
+        // The truncations of these directories are on the disk here before the directories are removed.
         if left.is_empty() || self.change(|_| BTreeSet::new()).is_err() {
             return;
         }
         for directory in left.drain(..) {
-            // The space is given back by a later run that moves its rank.
+            // If this fails, a later run that moves the rank gives the space back.
             let _takes_space = std::fs::remove_dir_all(directory);
         }
     }
 
-    /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.
+    /// Opens the directory of a rank in a node's directory, beside the rank's versions, where engines have it.
     ///
     /// # Errors
     /// As [`ParityStore::open`].
@@ -266,7 +269,7 @@ impl ParityStore {
         Self::open(&node_local.join(HOME).join(rank.to_string()))
     }
 
-    /// Removes what is stored of versions, which are discarded: a file says so first, and counts for all ranks.
+    /// Discards versions: first notes that in a file, which counts for all ranks, and then removes the files of the versions.
     ///
     /// # Errors
     /// As [`ParityStore::remove`].
@@ -302,15 +305,16 @@ impl ParityStore {
         self.path(version, "parity")
     }
 
-    /// The file in which a piece is rebuilt before it is copied into its repository.
+    /// Returns the path at which a piece is rebuilt before it is copied into its repository.
     pub(crate) fn piece_path(&self, version: u64) -> PathBuf {
         self.path(version, "piece")
     }
 
-    /// The manifest of a version; `None` if there is none, or it is damaged: the next start makes it again from other members'.
+    /// Returns the manifest of a version; `None` if there is none, or it is damaged. The next start makes a damaged one again from other
+    /// members' copies.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read.
+    /// [`Error::Io`] if the file cannot be read.
     pub fn manifest(&self, version: u64) -> Result<Option<Manifest>> {
         let path = self.path(version, "manifest");
         match std::fs::read(&path) {
@@ -323,7 +327,7 @@ impl ParityStore {
         }
     }
 
-    /// The versions that have manifests here, and so are protected, in ascending order.
+    /// Returns the versions that have manifests here, and so are protected, in ascending order.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be read.
@@ -335,12 +339,12 @@ impl ParityStore {
         Ok(versions)
     }
 
-    /// Removes what is stored of a version: this rank's parity protects it no more. Other ranks do not hear of it.
+    /// Removes the files of a version: this rank's parity protects it no more. Other ranks are not told.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be removed.
+    /// [`Error::Io`] if a file cannot be removed.
     pub fn remove(&self, version: u64) -> Result<()> {
-        // The manifest first: without it, the version is not protected.
+        // The manifest goes first: without it, the version is not protected.
         ["manifest", "parity", "piece"]
             .into_iter()
             .try_for_each(|kind| remove(&self.path(version, kind)))
@@ -352,14 +356,14 @@ impl ParityStore {
         replace_file(&path, &manifest.encode(), true).map_err(Error::io(path))
     }
 
-    /// The nodes of the group's ranks as they were stored last; empty if they never were, or cannot be read.
+    /// Returns the nodes of the group's ranks as stored last; empty if they were never stored, or cannot be read.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let bytes = std::fs::read(self.directory.join(NODES)).unwrap_or_default();
         let mut from = Reader(&bytes);
         std::iter::from_fn(|| Wire::take(&mut from)).collect()
     }
 
-    /// Stores the nodes of the group's ranks, to name those that are lost later.
+    /// Stores the nodes of the group's ranks, so that a later error names the lost nodes.
     pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Result<()> {
         let mut to = Writer::default();
         nodes.for_each(|node| node.put(&mut to));
@@ -367,7 +371,7 @@ impl ParityStore {
         replace_file(&path, &to.0, true).map_err(Error::io(path))
     }
 
-    /// The parity that is stored of a version; `None` if there is none, or it does not have so many bytes.
+    /// Opens the stored parity of a version; `None` if there is none, or its length is not `bytes`.
     pub(crate) fn parity(&self, version: u64, bytes: u64) -> Result<Option<File>> {
         let path = self.parity_path(version);
         match File::open(&path) {
@@ -381,7 +385,7 @@ impl ParityStore {
     }
 }
 
-/// The ranks whose numbers follow `prefix` in names in a directory.
+/// Returns the ranks whose numbers follow `prefix` in the names of a directory's entries.
 pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> {
     let entries = std::fs::read_dir(directory).map_err(Error::io(directory))?;
     let mut ranks = BTreeSet::new();

@@ -9,11 +9,11 @@ pub(crate) struct PartAndParity<T> {
     pub(crate) parity: T,
 }
 
-/// Flags: a member has its part, and its parity, as they were protected.
+/// Flags: true if a member has its part, and its parity, as they were protected.
 pub(crate) type Intact = PartAndParity<bool>;
 
 impl<T> PartAndParity<T> {
-    /// The value for what a shard is of.
+    /// Returns the value for the part if the shard at `place` is data, and the value for the parity otherwise.
     pub(crate) fn of(self, place: Place) -> T {
         match place {
             Place::Data { .. } => self.part,

@@ -13,13 +13,13 @@ use tierflow_store::container::{Head, Source};
 use tierflow_store::{Identity, Piece, RecordBytes, Repository};
 use tierflow_sync::Mutex;
 
-/// Payloads are read in blocks of this many bytes, at multiples of it.
+/// Bytes of a block of a payload. Payloads are read in blocks, which start at multiples of this.
 const BLOCK: u64 = 1 << 20;
-/// The head of a record with a payload of so many bytes or more is padded with zeros to a multiple of [`BLOCK`], so that blocks of the
-/// part are blocks of the payload.
+/// If a record's payload has this many bytes or more, the record's head is padded with zeros to a multiple of [`BLOCK`]. So the blocks of
+/// the part are blocks of the payload.
 const LARGE: u64 = 16 * BLOCK;
 
-/// The offset of the payload in a part that is a record with this head.
+/// Returns the offset of the payload in a part that is a record with this head.
 fn payload_start(head: &Head) -> u64 {
     let length = u64::from(head.length);
     match head.payload_length >= LARGE {
@@ -30,8 +30,8 @@ fn payload_start(head: &Head) -> u64 {
 
 /// A repository whose pieces are protected.
 ///
-/// All calls are collective, as those of [`Exchange`] are. At a restart, the members gather the
-/// [`versions`](Exchange::versions) that were protected and rebuild each of them; then every member has its pieces.
+/// All calls are collective, as those of [`Exchange`] are. At a restart, the members gather the [`versions`](Exchange::versions) that were
+/// protected, and rebuild each of them. Then every member has its pieces.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     repository: &'a Repository,
@@ -40,7 +40,7 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// `repository`: this rank's, on its node, open for writing.
+    /// Makes the value of a rank. `repository` is the rank's, on its node, open for writing.
     #[must_use]
     pub fn new(repository: &'a Repository, exchange: Exchange<'a>, store: &'a ParityStore) -> Self {
         Self {
@@ -50,10 +50,10 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// The versions that were protected, as [`Exchange::versions`] gathers them.
+    /// Returns the versions that were protected, as [`Exchange::versions`] gathers them.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Exchange::versions`].
     pub fn versions(&self) -> Result<Vec<u64>> {
         self.exchange.versions()
     }
@@ -61,7 +61,7 @@ impl<'a> Pieces<'a> {
     /// Protects the members' pieces of a version, each of which is durable in its repository.
     ///
     /// # Errors
-    /// As [`Exchange::protect`]; [`Error::Store`] if there is no such piece: the other members' calls then end with [`Error::Absent`].
+    /// As [`Exchange::protect`]; [`Error::Store`] if this rank has no such piece: then the other members' calls end with [`Error::Absent`].
     pub fn protect(&self, version: u64) -> Result<Option<Manifest>> {
         let piece = self.repository.own_piece(version)?;
         self.protect_piece(version, &piece)
@@ -71,8 +71,8 @@ impl<'a> Pieces<'a> {
         self.exchange.protect(version, &Record::new(piece)?)
     }
 
-    /// Protects the versions of which all members have pieces and that are not protected, as the members ended before they were;
-    /// to be called when what was lost is rebuilt. Not those that this rank has `elsewhere`. Returns the versions.
+    /// Protects the versions of which all members have pieces and that are not protected yet, as the members ended before. Leaves out the
+    /// versions that this rank has `elsewhere`. Returns the protected versions. Call this after lost versions are rebuilt.
     ///
     /// # Errors
     /// As [`Pieces::protect`].
@@ -80,7 +80,7 @@ impl<'a> Pieces<'a> {
         self.protect_but(&self.store.versions()?, elsewhere)
     }
 
-    /// The same, where these are `protected`, and others `need_not` be.
+    /// Protects the versions of which all members have pieces, except for those in `protected` and in `need_not`. Returns the versions.
     pub(crate) fn protect_but(
         &self,
         protected: &[u64],
@@ -99,10 +99,10 @@ impl<'a> Pieces<'a> {
         Ok(rest)
     }
 
-    /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they stored of it.
+    /// Rebuilds the members' pieces of a version that are lost or damaged, and the lost parity of the version.
     ///
     /// # Errors
-    /// As [`Exchange::rebuild`]; [`Error::Store`] if the repository does not take the piece: the others have theirs.
+    /// As [`Exchange::rebuild`]; [`Error::Store`] if the repository does not take the piece: the other members have their pieces.
     pub fn rebuild(&self, version: u64) -> Result<Rebuilt> {
         let rebuilt = self.rebuild_piece(version)?;
         if rebuilt.part {
@@ -113,7 +113,7 @@ impl<'a> Pieces<'a> {
     }
 
     fn rebuild_piece(&self, version: u64) -> Result<Rebuilt> {
-        // A piece that cannot be read is lost.
+        // A piece that cannot be read counts as lost.
         let piece = self.repository.own_piece(version).ok();
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
@@ -129,7 +129,7 @@ impl<'a> Pieces<'a> {
         };
         let rebuilt = self.exchange.rebuild(version, part, &path)?;
         if rebuilt.part {
-            // The repository does not copy a piece whose identity it has.
+            // The old piece is removed first, as the repository does not copy a piece whose identity it has.
             self.repository.remove(&[piece.version()].into())?;
             let file = File::open(&path).map_err(Error::io(&path))?;
             let source = |file, padding| RecordFile {
@@ -150,13 +150,13 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A piece as a record, whose bytes do not depend on the repository that it is in.
+/// A piece as a record, whose bytes do not depend on the repository of the piece.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     encoded: RecordBytes<'a>,
     /// The offset of the payload.
     payload: u64,
-    /// The block of the payload that was read last, and its number.
+    /// The number and the bytes of the payload's block that was read last.
     block: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Reads bytes of the payload, as far as they lie in one block. Returns how many.
+    /// Reads bytes of the payload, up to the end of the block in which they start. Returns their number.
     fn read_payload(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
         let number = offset / BLOCK;
         let left = self.encoded.head().payload_length.saturating_sub(offset);
@@ -238,7 +238,7 @@ impl Part for Record<'_> {
 struct RecordFile {
     file: File,
     path: PathBuf,
-    /// The bytes of its head, and of the zeros behind it, once the head was read.
+    /// Number of bytes of the head, and of the zeros behind it; `None` until the head was read.
     padding: Option<(u64, u64)>,
 }
 

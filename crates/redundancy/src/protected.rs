@@ -26,59 +26,59 @@ use tierflow_store::{
 use tierflow_sync::{Mutex, rank};
 use worker::Worker;
 
-/// How a rank takes part in its group's redundancy.
+/// A rank's part in its group's redundancy.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The rank, counted from 0.
     pub rank: u32,
-    /// How many ranks the group has.
+    /// The number of ranks of the group.
     pub ranks: u32,
     /// The rank's failure domain: its node, or another one, such as a rack.
     pub node: String,
-    /// How its versions are protected.
+    /// The scheme that protects its versions.
     pub scheme: Redundancy,
-    /// How the ranks send each other messages.
+    /// The transport of the ranks' messages.
     pub transport: Arc<dyn Transport>,
-    /// How long a call waits for a message of another rank at most.
+    /// Longest time that a call waits for a message of another rank.
     pub patience: Duration,
 }
 
-/// A rank's repository on its node as a vault, for which the other members of its set store parity. Opening it rebuilds what was
-/// lost.
+/// A vault over a rank's repository on its node, for which the other members of the rank's set store parity. Opening it rebuilds lost
+/// versions.
 ///
-/// A version is saved as the repository saves it, and [protected](Protected::is_protected) once every member of the set has stored its
-/// parity: by a thread of each rank, or in [`Protected::protect`] where the transport is not
-/// [concurrent](Transport::is_concurrent). The ranks of a group take the same checkpoints; a version that some rank of the set
-/// does not have is not protected. Dropping it waits until the thread has finished its call with the other members, which may take as
-/// long as its patience if one of them was killed.
+/// The repository saves a version. The version is [protected](Protected::is_protected) once every member of the set has stored its share of
+/// the parity. A thread of each rank does this; if the transport is not [concurrent](Transport::is_concurrent), [`Protected::protect`] does.
+/// The ranks of a group take the same checkpoints: a version that some rank of the set does not have is not protected. Dropping the value
+/// waits until the thread has finished its call with the other members, which may take the whole patience if one of them was killed.
 #[derive(Debug)]
 pub struct Protected {
     repository: Arc<Repository>,
     store: Arc<ParityStore>,
-    /// The number of this start of the group, higher than all earlier ones: the manifests of what this run protects carry it.
+    /// The number under which this run protects its versions, which their manifests have. Higher than all earlier numbers.
     start: u64,
     pending: Arc<PendingVersions>,
     set: Set,
-    /// How many members may be lost by the scheme.
+    /// The number of members that may be lost by the scheme.
     wanted: usize,
     lost: Vec<(u64, Error)>,
-    /// The versions that some set lost.
+    /// The versions that some set of the group lost.
     gone: Vec<LostVersion>,
     collective: TransportCollective,
     patience: Duration,
-    /// For the application's calls, if the transport is not concurrent.
+    /// The worker for the application's calls, if the transport is not concurrent.
     driven: Option<Mutex<Worker, { rank::CALL }>>,
-    /// Runs the worker, if the transport is concurrent.
+    /// The thread that runs the worker, if the transport is concurrent.
     thread: Option<JoinHandle<()>>,
 }
 
 impl Protected {
-    /// A collective call of all ranks of the group: rebuilds what their repositories, open for writing, and their parity stores on the
-    /// same nodes have lost, then protects the versions that were saved and not protected. What cannot be rebuilt is in
-    /// [`Protected::lost`]. `elsewhere`: the versions that this rank has on storage that outlives the nodes.
+    /// Rebuilds the pieces and the parity that the ranks' repositories (open for writing) and parity stores have lost, then protects the
+    /// versions that were saved and not protected. All ranks of the group make this collective call. Versions that cannot be rebuilt are in
+    /// [`Protected::lost`]. `elsewhere` has the versions that this rank has on storage that outlives the nodes.
     ///
     /// # Errors
-    /// As [`Exchange::rebuild`](crate::Exchange::rebuild) but for what cannot be rebuilt; [`Error::Store`] if `collective` fails.
+    /// As [`Exchange::rebuild`](crate::Exchange::rebuild), except that a version that cannot be rebuilt is no error; [`Error::Store`] if
+    /// `collective` fails.
     pub fn open(
         repository: Arc<Repository>,
         store: ParityStore,
@@ -127,7 +127,7 @@ impl Protected {
             if one.set.place_of(member.rank).is_some() {
                 match worker.rebuild(&one)? {
                     Err(error) => lost.push((one.version, error)),
-                    // The manifest is now that of a start that counts.
+                    // The version now has a manifest of a start that counts.
                     Ok(rebuilt) if rebuilt.is_protected => drop(given_up.remove(&one.version)),
                     Ok(_) => {}
                 }
@@ -141,7 +141,8 @@ impl Protected {
             store.truncations().tidy_later(given_up);
         }
         let gone = gone(&lost, member.rank, member.patience, collective)?;
-        // Versions from before are protected under one number, and this run's under the next, as it may give up the former.
+        // Versions from before this run are protected under one number, and this run's versions under the next, as this run may give up
+        // the former.
         let own_start = start.saturating_add(1);
         worker.start = own_start;
         let pending = Arc::clone(&worker.pending);
@@ -171,19 +172,19 @@ impl Protected {
         })
     }
 
-    /// Versions that were protected and could not be rebuilt when it was opened, and why.
+    /// Returns the versions that were protected and could not be rebuilt when the value was opened, each with the reason.
     #[must_use]
     pub fn lost(&self) -> &[(u64, Error)] {
         &self.lost
     }
 
-    /// The members that store parity of each other's versions now.
+    /// Returns the members that store parity of each other's versions now.
     #[must_use]
     pub fn set(&self) -> &Set {
         &self.set
     }
 
-    /// How the set falls short of the scheme, as there are too few nodes; `None` if it does not.
+    /// Returns a text that says how the set falls short of the scheme because there are too few nodes; `None` if it does not.
     #[must_use]
     pub fn weakness(&self) -> Option<String> {
         if self.set.tolerates >= self.wanted {
@@ -200,37 +201,38 @@ impl Protected {
         ))
     }
 
-    /// Returns true if nothing is protected but in the application's calls of [`Protected::protect`].
+    /// Returns true if versions are protected only in the application's calls of [`Protected::protect`].
     #[must_use]
     pub fn is_driven(&self) -> bool {
         self.driven.is_some()
     }
 
-    /// The error since which nothing is protected any more, if there was one.
+    /// Returns the error since which nothing is protected any more, if there was one.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.pending.failure()
     }
 
-    /// Returns true if a version in the repository does not wait to be protected. In a set of one, none does.
+    /// Returns true if a version in the repository does not wait to be protected. In a set of one member, no version waits.
     #[must_use]
     pub fn is_protected(&self, version: u64) -> bool {
         !self.pending.is_pending(version)
     }
 
-    /// Waits until one version, or all in the repository, are protected.
+    /// Waits until one version, or all versions in the repository, are protected.
     ///
     /// # Errors
-    /// [`Error::Unprotected`] after `patience`; else the [failure](Self::failure).
+    /// [`Error::Unprotected`] after `patience`; the [failure](Self::failure) if nothing is protected any more.
     pub fn wait(&self, version: Option<u64>, patience: Duration) -> Result<()> {
         self.pending.wait(version, patience)
     }
 
-    /// Protects the versions that all members of the set have by now. If it is [driven](Self::is_driven), this is a collective call of
-    /// the set; else it waits for the thread, as [`Protected::wait`] for all versions does.
+    /// Protects the versions that all members of the set have by now. If the value is [driven](Self::is_driven), the members of the set
+    /// make this call collectively. Otherwise the call waits for the thread, as [`Protected::wait`] for all versions does.
     ///
     /// # Errors
-    /// As [`Exchange::protect`](crate::Exchange::protect): nothing is protected from then on.
+    /// As [`Exchange::protect`](crate::Exchange::protect): after an error, nothing is protected any more. If the value is not driven, as
+    /// [`Protected::wait`].
     pub fn protect(&self) -> Result<()> {
         match &self.driven {
             Some(worker) => worker.lock().protect_all(),
@@ -238,8 +240,8 @@ impl Protected {
         }
     }
 
-    /// Forgets the protection of versions of higher numbers than `after`, from which the group goes on: for good once this rank
-    /// begins to write a version of its own, and not before.
+    /// Forgets the protection of versions above `after`, from which the group goes on. The protection is forgotten for good once this rank
+    /// begins to write its first version, and not before.
     pub fn forget_after(&self, after: Option<u64>) {
         let from = after.map_or(Some(0), |after| after.checked_add(1));
         if let Some(from) = from {
@@ -255,7 +257,7 @@ impl Protected {
     }
 }
 
-/// The versions that whole sets lost, with the nodes that their ranks were on before, as far as that is known.
+/// Returns the versions that whole sets lost, with the nodes on which their ranks ran before, if these are known.
 fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec<(u64, Error)> {
     let before = store.nodes();
     let lost = |rank: &u32| {
@@ -275,7 +277,7 @@ fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec
         .collect()
 }
 
-/// Gathers the losses of all ranks' sets. All ranks get the same.
+/// Gathers the losses of all ranks' sets. All ranks get the same list.
 fn gone(
     lost: &[(u64, Error)],
     rank: u32,
@@ -299,7 +301,7 @@ fn gone(
     Ok(gone.collect())
 }
 
-/// Returns a full disk as such: the engine makes room then, and tries again.
+/// Converts an error for the engine. A full disk becomes `Full`, so that the engine makes room and tries again.
 fn remote(error: Error) -> tierflow_store::Error {
     match error {
         Error::Io { path, source } if source.kind() == ErrorKind::StorageFull => {
@@ -313,7 +315,7 @@ fn remote(error: Error) -> tierflow_store::Error {
     }
 }
 
-// A method that is not forwarded is that of a vault that does nothing.
+// Every method is forwarded, as the trait's default methods are those of a vault that does nothing.
 #[deny(clippy::missing_trait_methods)]
 impl Vault for Protected {
     fn versions(&self) -> tierflow_store::Result<Vec<VersionInfo>> {
@@ -341,16 +343,17 @@ impl Vault for Protected {
     }
 
     fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
-        // First what could bring back the pieces that the repository gives up.
+        // The note comes first: without it, redundancy could bring back the pieces that the repository gives up.
         self.store.note_truncation().map_err(remote)?;
         if self.set.tolerates == 0 {
-            // A rank alone in its set protects nothing, so no later step takes its note back, which counts for all ranks.
+            // A rank alone in its set protects nothing, so no later step takes back the note that the version is discarded. The note
+            // would count for all ranks.
             let (version, start) = (snapshot.version, self.start);
             let taken_back = self.store.take_back(version, start, || true);
             taken_back.map_err(remote)?;
             return Vault::save(&*self.repository, snapshot, ready);
         }
-        // The version is pending before it is in the repository: it must not count as protected in between.
+        // The version is entered before it is in the repository, so that it never counts as protected in between.
         let saving = self.pending.saving(snapshot.version);
         Vault::save(&*self.repository, snapshot, ready)?;
         saving.saved();
@@ -361,13 +364,13 @@ impl Vault for Protected {
         Vault::copy(&*self.repository, piece, ready)
     }
 
-    /// Over the transport, as the directory on the node is not shared.
+    /// Returns the collective over the transport, as the directory on the node is not shared.
     fn collective(&self) -> Option<&dyn Collective> {
         Some(&self.collective)
     }
 
-    /// Removes this rank's parity and pieces of versions. Unless they are [discarded](Protector::discard) before, what other ranks have
-    /// of them counts, and the next start rebuilds what this rank removed.
+    /// Removes this rank's parity and pieces of versions. Unless the versions were [discarded](Protector::discard) before, the pieces and
+    /// parity of other ranks count, and the next start rebuilds what this rank removed.
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
         for version in versions {
             self.forget(*version).map_err(remote)?;
@@ -445,7 +448,7 @@ impl Drop for Protected {
     fn drop(&mut self) {
         self.pending.end();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has ended, too.
+            // An error means that the thread panicked, and so has ended too.
             let _ended = thread.join();
         }
     }

@@ -1,16 +1,16 @@
-//! Rebuilding in one pass over the rows of a version: every member reads once what it has, computes its checksum and
-//! sends the shards that others decode from, while lost shards are decoded, summed and written.
+//! Rebuilding in one pass over the rows of a version. Every member reads its part and parity once, computes their checksums, and sends
+//! the shards from which others decode. Meanwhile, lost shards are decoded, summed and written.
 //!
-//! | thread | does |
+//! | threads | work |
 //! |---|---|
-//! | the caller's | sends, decodes for others; receives where the transport is not [parallel](crate::Transport::is_parallel) |
-//! | [`DECODERS`] | decode where this member alone lost something, a row each in turn |
+//! | the caller's | sends, and decodes for others; receives if the transport is not [parallel](crate::Transport::is_parallel) |
+//! | [`DECODERS`] | decode if only this member lost shards, a row each in turn |
 //! | [`READERS`] | read this member's part and parity, a row each in turn |
-//! | one | computes the checksums of these |
-//! | one for each member that sends something | receives |
-//! | one for the rebuilt part, one for the rebuilt parity | computes its checksum and writes |
+//! | 1 | computes the checksums of the read part and parity |
+//! | 1 for each member that sends shards | receives |
+//! | 1 for the rebuilt part, 1 for the rebuilt parity | computes its checksum, and writes |
 //!
-//! Each is [`AHEAD`] rows ahead of the next at most.
+//! A thread is at most [`AHEAD`] rows ahead of the next one.
 
 use crate::atomic_file::AtomicFile;
 use crate::exchange::{Exchange, Step, read_shard};
@@ -22,16 +22,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// Rows in the channel from one thread to the next at most.
+/// Largest number of rows in the channel from one thread to the next.
 const AHEAD: usize = 4;
 
-/// Threads that read what a member has.
+/// Number of threads that read a member's part and parity.
 const READERS: usize = 3;
 
-/// Threads that decode.
+/// Number of threads that decode.
 const DECODERS: usize = 3;
 
-/// Takes a rebuilt part or parity, from its start to its end. Dropped before it is committed, it leaves nothing.
+/// The target of a rebuilt part or parity, which is written from its start to its end. A sink that is dropped before it is committed
+/// leaves no bytes.
 pub(crate) trait Sink: Send {
     /// Appends the next bytes.
     ///
@@ -39,7 +40,7 @@ pub(crate) trait Sink: Send {
     /// The storage's error; no more is written then.
     fn write(&mut self, bytes: Vec<u8>) -> Result<()>;
 
-    /// Publishes all of it, when it has the right checksum.
+    /// Publishes the whole part or parity. Called once the checksum is known to be right.
     ///
     /// # Errors
     /// The storage's error.
@@ -56,12 +57,13 @@ impl Sink for AtomicFile {
     }
 }
 
-/// The members' roles for a row. The first member whose shard is lost decodes all that are.
+/// The members' roles for a row. The first member whose shard is lost decodes all lost shards.
 #[derive(Debug)]
 struct Roles {
-    /// The shards that are decoded from, as many as the row has data shards, and the members that send them.
+    /// `(shard, member)` of the shards from which the others are decoded, with the members that send them. As many as the row has data
+    /// shards.
     sources: Vec<(usize, usize)>,
-    /// The lost shards, and their members.
+    /// `(shard, member)` of the lost shards.
     lost: Vec<(usize, usize)>,
 }
 
@@ -83,7 +85,7 @@ impl Roles {
         }
     }
 
-    /// The member that decodes, if a shard is lost.
+    /// Returns the member that decodes, if a shard is lost.
     fn decoder(&self) -> Option<usize> {
         self.lost.first().map(|(_, member)| *member)
     }
@@ -105,7 +107,7 @@ impl Roles {
     }
 }
 
-/// The members of a row's shards, data before parity, and whether each shard is intact.
+/// Returns the member of each shard of a row, data shards before parity shards, and true if the shard is intact.
 pub(crate) fn shards(layout: &Layout, row: u64, intact: &[Intact]) -> Vec<(usize, bool)> {
     let of = |member: usize| intact.get(member);
     let data = (0..layout.data()).map(|shard| layout.data_member(row, shard));
@@ -119,7 +121,7 @@ pub(crate) fn shards(layout: &Layout, row: u64, intact: &[Intact]) -> Vec<(usize
 pub(crate) struct Pass<'p> {
     exchange: &'p Exchange<'p>,
     layout: &'p Layout,
-    /// By the number of a row modulo the members of the set.
+    /// The roles, by the number of a row modulo the number of members.
     roles: Vec<Roles>,
     /// The digests of this member's part and parity when they were protected.
     wanted: PartAndParity<Digest>,
@@ -138,10 +140,10 @@ struct Written<'o> {
     written: Result<()>,
 }
 
-/// The sinks of what a pass rebuilt, with the first error of each: to be committed, or dropped.
+/// The sinks of the part and parity that a pass rebuilt, with the first error of each. The caller commits or drops them.
 pub(crate) type RebuiltSinks<'o> = PartAndParity<Option<(Box<dyn Sink + 'o>, Result<()>)>>;
 
-/// A row's shards, `None` for those that are not sent, and the indexes of those to be decoded.
+/// A row's shards, `None` for shards that are not sent, and the indexes of the shards to be decoded.
 type DecoderInput = (Vec<Option<Vec<u8>>>, Vec<usize>);
 /// The channels to and from a thread that decodes.
 type Decoder = (
@@ -150,7 +152,7 @@ type Decoder = (
 );
 /// Shards that a member sent, row by row.
 type Received = Receiver<Result<Vec<u8>>>;
-/// Shards that a thread read, each with how many of its bytes are the member's; the others are zeros.
+/// Shards that a thread read, each with the number of its bytes that are the member's; its other bytes are zeros.
 type Read = Receiver<(usize, Vec<u8>)>;
 
 impl<'p> Pass<'p> {
@@ -175,8 +177,8 @@ impl<'p> Pass<'p> {
         self.roles.get(at)
     }
 
-    /// Reads `own`, what this member has, and rebuilds what is lost into `sinks`. Returns whether part and parity, read or rebuilt,
-    /// have the checksums that were protected, and the sinks.
+    /// Reads `own`, this member's part and parity as far as it has them, and rebuilds lost ones into `sinks`. Returns the sinks, and flags
+    /// that are true if part and parity, read or rebuilt, have the checksums in the manifest.
     pub(crate) fn run<'o>(
         &self,
         own: PartAndParity<Option<&dyn Part>>,
@@ -208,7 +210,8 @@ impl<'p> Pass<'p> {
         })
     }
 
-    /// The rows of which this member has a shard, in their order, with the shard's place and what it is read from.
+    /// Returns the rows of which this member has a shard, in their order, with the shard's place, and the part or parity from which the
+    /// shard is read.
     fn held<'r>(
         &'r self,
         own: PartAndParity<Option<&'r dyn Part>>,
@@ -219,7 +222,7 @@ impl<'p> Pass<'p> {
         })
     }
 
-    /// Starts threads that read what this member has, a row each in turn.
+    /// Starts threads that read this member's part and parity, a row each in turn.
     fn readers<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
@@ -229,7 +232,8 @@ impl<'p> Pass<'p> {
             let (read, shards) = sync_channel(AHEAD);
             start(scope, move || {
                 for (row, place, from) in self.held(own).skip(reader).step_by(READERS) {
-                    // A shard that cannot be read is sent as zeros, as the others wait for one; the checksum tells at the end.
+                    // A shard that cannot be read is sent as zeros, as the other members wait for a shard. The checksum shows the
+                    // error at the end.
                     let lost = |_| (0, vec![0; row.bytes]);
                     let shard = read_shard(from, place, row.bytes).unwrap_or_else(lost);
                     if read.send(shard).is_err() {
@@ -242,7 +246,8 @@ impl<'p> Pass<'p> {
         readers.collect()
     }
 
-    /// Computes the checksums of what is read, and hands on the shards to be sent. Returns whether part and parity are intact.
+    /// Computes the checksums of the read part and parity, and hands on the shards to be sent. Returns flags that are true if part and
+    /// parity are intact.
     fn check(
         &self,
         own: PartAndParity<Option<&dyn Part>>,
@@ -266,7 +271,7 @@ impl<'p> Pass<'p> {
         digests.map(|((own, digest), wanted)| own.is_some() && digest.finish() == wanted)
     }
 
-    /// Starts a thread for each other member that sends something, if the transport is parallel: it receives its shards.
+    /// Starts a thread for each member that sends shards to this one, if the transport is parallel. The thread receives these shards.
     fn incoming<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
@@ -298,8 +303,8 @@ impl<'p> Pass<'p> {
         threads.collect()
     }
 
-    /// Starts threads that decode, if this member alone lost something. Shards for other members are decoded by the caller's thread and
-    /// sent at once, as they wait for them.
+    /// Starts threads that decode, if only this member lost shards. If other members wait for shards, the caller's thread decodes them and
+    /// sends them at once.
     fn decoders<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Vec<Decoder>> {
         let me = self.exchange.me;
         let lost_alone = |roles: &Roles| roles.lost.iter().all(|(_, member)| *member == me);
@@ -403,7 +408,7 @@ fn put(
     outputs: PartAndParity<Option<&SyncSender<Vec<u8>>>>,
 ) -> Result<()> {
     if let Place::Data { bytes, .. } = place {
-        // The zeros behind them are not of the part.
+        // The zeros behind the part's bytes are not of the part.
         chunk.truncate(bytes);
     }
     match outputs.of(place) {
@@ -421,7 +426,7 @@ fn output<'s, 'o: 's>(
         let (mut digest, mut written) = (Digester::default(), Ok(()));
         for chunk in made {
             digest.update(&chunk);
-            // The error is reported at the end: the pass goes on for the others.
+            // An error is reported at the end, as the pass goes on for the other members.
             if written.is_ok() {
                 written = sink.write(chunk);
             }

@@ -1,8 +1,8 @@
-//! Directories of ranks that run on another node than before, as a spare node took another place in the list of hosts, or the nodes
-//! have another order: the ranks that run there now read them, and send them what they hold.
+//! Relocation: a rank may run on another node than before, because a spare node took another place in the list of hosts, or the nodes have
+//! another order. The ranks that run now on a rank's former node read its directory there, and send the content to the rank.
 //!
-//! Of all directories of a rank, those count that the last run wrote to, by their epochs. The others hold nothing that these lack, but
-//! for what was given up or discarded since.
+//! If a rank has several directories, those count to which the last run wrote, by their epochs. The other directories have nothing that
+//! these lack, except for versions that were given up or discarded since.
 
 mod announcement;
 
@@ -21,7 +21,7 @@ use tierflow_store::{Collective, Identity, Options, Repository};
 
 /// A rank's side of the collective call that finds the ranks' directories and sends their contents.
 pub(crate) struct Relocation<'a> {
-    /// The directory on this rank's node that has the directories of its ranks.
+    /// The directory on this rank's node in which the directories of the node's ranks are.
     pub(crate) path: &'a Path,
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
@@ -33,16 +33,16 @@ pub(crate) struct Relocation<'a> {
     pub(crate) patience: Duration,
 }
 
-/// A part of a version that is sent.
+/// The content of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// The rank's piece, of this epoch and sequence.
+    /// The rank's piece, with this epoch and sequence.
     Piece(u32, u64),
     /// The manifest, and the parity that the rank stores.
     Parity,
 }
 
-/// Something that one rank reads, and that another one had.
+/// A part of a version that the rank `from` reads from a directory of the rank `to`, and sends to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Transfer {
     from: u32,
@@ -58,8 +58,8 @@ struct Other {
 }
 
 impl Relocation<'_> {
-    /// Brings what other nodes hold of this rank, and sends what this one holds of others. A piece that cannot be read or written is
-    /// left out: it is rebuilt as if it were lost.
+    /// Receives the content of this rank's directories on other nodes, and sends the content of other ranks' directories on this node. A
+    /// piece that cannot be read or written is left out, and rebuilt later like a lost one.
     ///
     /// # Errors
     /// [`Error::Store`] if `collective` fails, [`Error::Absent`] and [`Error::Message`] if a rank does not take part.
@@ -73,7 +73,7 @@ impl Relocation<'_> {
         let mine = misplaced.iter().filter(|one| one.reader == self.rank);
         let mut others = BTreeMap::new();
         for one in mine {
-            // A directory that cannot be opened is as if it were not there.
+            // A directory that cannot be opened is ignored.
             if let Ok(other) = self.other(one.rank) {
                 others.insert(one.rank, other);
             }
@@ -103,7 +103,7 @@ impl Relocation<'_> {
                 self.send(transfer, others.get(&transfer.to))?;
             } else if transfer.to == self.rank {
                 let is_there = self.receive(transfer)?;
-                // Parity is computed anew.
+                // Missing parity is no failure, as it is computed anew.
                 has_all &= is_there || transfer.content == Content::Parity;
             }
         }
@@ -117,7 +117,7 @@ impl Relocation<'_> {
         Ok(())
     }
 
-    /// Returns true if a directory holds pieces of groups of this size alone: others are not sent.
+    /// Returns true if a directory has only pieces of groups of this size. Other pieces were not sent, so the directory must stay.
     fn is_of_group(&self, other: &Other) -> Result<bool> {
         let pieces = other.repository.own_pieces()?;
         Ok(pieces.iter().all(|piece| piece.ranks == self.ranks))
@@ -141,8 +141,8 @@ impl Relocation<'_> {
         Ok(Site::new(self.path, epoch, ranks))
     }
 
-    /// All ranks write in one epoch, which is later than all before: so of two directories of a rank, the later one is known though
-    /// the run that wrote to it did not see the other.
+    /// Brings this rank's repository to the latest epoch of all ranks, so that all ranks write in one epoch that is later than all before.
+    /// So the later one of two directories of a rank is known, even if the run that wrote to it did not see the other directory.
     fn level(&self, sites: &[Site]) -> Result<()> {
         let epochs = || sites.iter().map(|site| site.epoch);
         let (least, most) = (epochs().min(), epochs().max().unwrap_or_default());
@@ -228,8 +228,8 @@ impl Relocation<'_> {
         }
     }
 
-    /// Sends 1 if there is a part, its length, and a manifest; then the part's bytes, and their checksum. An empty message ends a part
-    /// that cannot be read.
+    /// Sends a message with a flag that is true if there is a part, the part's length, and the manifest; then the part's bytes, and their
+    /// checksum. If the part cannot be read, an empty message ends it.
     fn send_part(
         &self,
         to: u32,
@@ -256,7 +256,7 @@ impl Relocation<'_> {
         self.transport.send(to, &hash, self.patience)
     }
 
-    /// Returns true if a piece, or the parity, came as a whole and is written.
+    /// Receives the content of a transfer. Returns true if the whole piece or parity came and is written.
     fn receive(&self, transfer: Transfer) -> Result<bool> {
         let (from, version) = (transfer.from, transfer.version);
         match transfer.content {
@@ -287,7 +287,7 @@ impl Relocation<'_> {
                     Ok(Box::new(AtomicFile::new(&path, length)?))
                 })?;
                 if let Some(manifest) = manifest.filter(|manifest| manifest.version == version) {
-                    // Without it, other members know the version.
+                    // If this fails, the manifests of other members still name the version.
                     let _known_to_others = self.store.put(&manifest);
                 }
                 Ok(is_there)
@@ -295,7 +295,8 @@ impl Relocation<'_> {
         }
     }
 
-    /// Returns true if the part is there, and the manifest that came with it.
+    /// Receives a part into the sink that `target` opens. Returns true if the whole part came and is written, and the manifest that came
+    /// with it.
     fn receive_part<'o>(
         &self,
         from: u32,
@@ -308,7 +309,7 @@ impl Relocation<'_> {
         if !has_part {
             return Ok((false, manifest));
         }
-        // All of it is received though it cannot be written.
+        // The whole part is received even if it cannot be written.
         let mut sink = target(length).ok();
         let (mut left, mut digester) = (length, Digester::default());
         while left > 0 {
@@ -328,7 +329,7 @@ impl Relocation<'_> {
     }
 }
 
-/// The directories of a rank elsewhere to which the last run wrote that wrote as this rank, each with the rank that reads it.
+/// Returns the directories of `rank` on other nodes to which the last of the rank's runs wrote, each with the rank that reads it.
 fn sources(holdings: &[Vec<Holding>], rank: u32) -> Vec<(u32, &Holding)> {
     let all = (0_u32..).zip(holdings).flat_map(|(reader, holdings)| {
         let holdings = holdings.iter().filter(|holding| holding.rank == rank);
@@ -341,7 +342,7 @@ fn sources(holdings: &[Vec<Holding>], rank: u32) -> Vec<(u32, &Holding)> {
     sources.collect()
 }
 
-/// The transfers of all ranks, in the order in which they make them.
+/// Returns the transfers of all ranks, in the order in which the ranks make them.
 fn transfers(holdings: &[Vec<Holding>]) -> Vec<Transfer> {
     let mut transfers = Vec::new();
     for (to, own) in (0_u32..).zip(holdings) {

@@ -4,38 +4,38 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most members of a set.
+/// Largest number of members of a set.
 const MOST: usize = 255;
 
-/// How a group's node-local versions are protected against the loss of nodes.
+/// The scheme that protects a group's node-local versions against the loss of nodes.
 ///
-/// | scheme | a set has | it tolerates the loss of | a member stores beside its own part |
+/// | scheme | members of a set | tolerated losses | parity that a member stores |
 /// |---|---|---|---|
-/// | `Partner` | 2 members (one of them 3 if they are odd) | 1 | as much again |
-/// | `Xor { set }` | `set` members | 1 | 1 / (`set` - 1) of its part |
-/// | `ReedSolomon { data, parity }` | `data` + `parity` members | `parity` | `parity` / `data` of its part |
+/// | `Partner` | 2 (one set has 3 if the members are odd in number) | 1 | as much as its part |
+/// | `Xor { set }` | `set` | 1 | 1 / (`set` - 1) of its part |
+/// | `ReedSolomon { data, parity }` | `data` + `parity` | `parity` | `parity` / `data` of its part |
 ///
 /// Sets are as large as the nodes allow: see [`Sets`](crate::Sets).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Redundancy {
     /// Two members store copies of each other's parts.
     Partner,
-    /// The members of a set store the exclusive or of its parts among them.
+    /// The members of a set store the exclusive or of their parts, each member a share of it.
     Xor {
-        /// Members of a set, 2 or more.
+        /// Number of members of a set, 2 or more.
         set: usize,
     },
-    /// The members of a set store several parities of a Reed-Solomon code over its parts among them.
+    /// The members of a set store the parity of a Reed-Solomon code over their parts, each member a share of it.
     ReedSolomon {
-        /// Data shards of a row, 1 or more.
+        /// Number of data shards of a row, 1 or more.
         data: usize,
-        /// Parity shards of a row, 1 or more: as many members may be lost.
+        /// Number of parity shards of a row, 1 or more: as many members may be lost.
         parity: usize,
     },
 }
 
 impl Redundancy {
-    /// Members of a set, where there are enough nodes.
+    /// Returns the number of members of a set, if there are enough nodes.
     #[must_use]
     pub fn set(&self) -> usize {
         match *self {
@@ -45,7 +45,7 @@ impl Redundancy {
         }
     }
 
-    /// How many members of such a set may be lost at a time.
+    /// Returns the number of members of such a set that may be lost at a time.
     #[must_use]
     pub fn tolerates(&self) -> usize {
         match *self {
@@ -72,7 +72,7 @@ impl Redundancy {
     }
 }
 
-/// `partner`, `xor:8` for sets of 8, `rs:8+2` for Reed-Solomon with 8 data and 2 parity.
+/// Parses `partner`, `xor:8` (sets of 8 members) or `rs:8+2` (Reed-Solomon with 8 data and 2 parity shards).
 impl FromStr for Redundancy {
     type Err = Error;
 

@@ -15,14 +15,14 @@ pub struct Member {
 /// Members that store parity of each other's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    /// In the order of their shards in the code. No two are of the same node.
+    /// The members, in the order of their shards in the code. No two are of the same node.
     pub members: Vec<Member>,
-    /// How many of them may be lost at a time: fewer than the scheme says where the set is small, and 0 for a set of one.
+    /// The number of members that may be lost at a time: fewer than the scheme says if the set is small, and 0 for a set of one member.
     pub tolerates: usize,
 }
 
 impl Set {
-    /// The index of a rank in the set.
+    /// Returns the index of a rank in the set.
     #[must_use]
     pub fn place_of(&self, rank: u32) -> Option<usize> {
         self.members.iter().position(|member| member.rank == rank)
@@ -31,9 +31,9 @@ impl Set {
 
 /// The sets of a group.
 ///
-/// The sets are as few as the scheme's size allows, and at least as many as the fullest node has members, as no two of a
-/// node may be in one set. Members are assigned to them round-robin, node by node, the fullest first. So the sizes of two sets
-/// differ by 1 at most, and every rank computes the same sets.
+/// The sets are as few as the scheme's size allows, but at least as many as the fullest node has members, as no two members of a node
+/// may be in one set. Members are assigned to the sets round-robin, node by node, the fullest node first. So the sizes of two sets
+/// differ by at most 1, and every rank computes the same sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sets {
     /// All sets; each member is in exactly one.
@@ -55,12 +55,12 @@ impl Sets {
         for node in &mut nodes {
             node.sort_by_key(|member| member.rank);
         }
-        // A stable sort: nodes of equal size stay in the order of their names.
+        // The sort is stable: nodes of equal size stay in the order of their names.
         nodes.sort_by_key(|node| std::cmp::Reverse(node.len()));
         let fullest = nodes.first().map_or(0, Vec::len);
         let mut count = members.len().div_ceil(scheme.set());
         if count > 0 && members.len() / count < 2 {
-            // Larger sets, rather than one of a single member.
+            // Fewer, larger sets are better than a set of a single member.
             count = (members.len() / scheme.set()).max(1);
         }
         let mut sets = vec![Vec::new(); count.max(fullest)];
@@ -80,13 +80,13 @@ impl Sets {
         })
     }
 
-    /// The set of a rank.
+    /// Returns the set of a rank.
     #[must_use]
     pub fn of(&self, rank: u32) -> Option<&Set> {
         self.sets.iter().find(|set| set.place_of(rank).is_some())
     }
 
-    /// The sets that tolerate the loss of fewer members than the scheme says, as there are too few nodes.
+    /// Returns the sets that tolerate the loss of fewer members than the scheme says, as there are too few nodes.
     pub fn weak(&self, scheme: Redundancy) -> impl Iterator<Item = &Set> {
         let wanted = scheme.tolerates();
         self.sets.iter().filter(move |set| set.tolerates < wanted)

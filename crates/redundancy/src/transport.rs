@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tierflow_store::replace_file;
 use tierflow_sync::Mutex;
 
-/// Messages between the ranks of a group, over the application's MPI, or in a directory that all nodes see ([`Directory`]).
+/// A transport of messages between the ranks of a group, over the application's MPI, or in a directory that all nodes see ([`Directory`]).
 ///
-/// Messages from one rank to another arrive once and in order. [`Transport::send`] may wait until earlier ones were received; it
-/// must not wait for its own.
+/// Messages from one rank to another arrive once and in order. [`Transport::send`] may wait until earlier messages were received, but
+/// must not wait until its own message is received.
 pub trait Transport: Debug + Send + Sync {
     /// Sends a message to a rank.
     ///
@@ -23,11 +23,11 @@ pub trait Transport: Debug + Send + Sync {
     /// Receives the next message from a rank.
     ///
     /// # Errors
-    /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
+    /// [`Error::Absent`] if no message arrives within `patience`; a later call receives the message.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
 
-    /// Returns true if a background thread may send and receive while the application computes. Not with an MPI that was initialised without
-    /// `MPI_THREAD_MULTIPLE`: messages are then sent only within calls that all ranks of the application make.
+    /// Returns true if a background thread may send and receive while the application computes. Returns false with an MPI that was initialised
+    /// without `MPI_THREAD_MULTIPLE`: then messages are sent only within calls that all ranks of the application make.
     fn is_concurrent(&self) -> bool {
         true
     }
@@ -38,7 +38,7 @@ pub trait Transport: Debug + Send + Sync {
         false
     }
 
-    /// Waits until all messages that were sent arrive without another call of this rank.
+    /// Waits until all sent messages arrive without another call of this rank.
     ///
     /// # Errors
     /// [`Error::Absent`] if some rank receives nothing within `patience`.
@@ -47,13 +47,13 @@ pub trait Transport: Debug + Send + Sync {
     }
 }
 
-/// Messages from one rank to another that are not received yet, at most: with more, the sender waits.
+/// Largest number of messages from one rank to another that are not received yet. The sender of a further message waits.
 const WINDOW: u64 = 32;
-/// The time between two looks for a file, at least and at most.
+/// Shortest and longest time between two checks for a file.
 const POLL: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 
-/// Messages as files in a directory that all nodes see: one file for each, which its receiver removes. At most 32 from one rank to
-/// another are there at a time.
+/// A transport of messages as files in a directory that all nodes see. Each message is a file, which its receiver removes. At most 32
+/// messages from one rank to another are in the directory at a time.
 #[derive(Debug)]
 pub struct Directory {
     home: PathBuf,
@@ -69,9 +69,9 @@ enum Direction {
 }
 
 impl Directory {
-    /// Opens the directory for this rank. `session`: a number that all ranks of one start of the application share and no other start
-    /// has, even of a job that is queued again, so that messages of a run that was killed are not received by the next. The
-    /// subdirectory of a session may be removed when its run has ended.
+    /// Opens the directory for this rank. `session` is a number that all ranks of one start of the application share, and that no other
+    /// start has, not even of a job that is queued again. So a run does not receive messages of a killed run. The subdirectory of a session
+    /// may be removed when its run has ended.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made.
@@ -118,7 +118,7 @@ fn wait_for<T>(
         if begun.elapsed() >= patience {
             return Err(Error::Absent { rank, patience });
         }
-        // So what is found is found no later than an eighth of the time that it took to come.
+        // So the delay until something is found is at most an eighth of the time that it took to come.
         std::thread::sleep((begun.elapsed() / 8).clamp(POLL.0, POLL.1));
     }
 }

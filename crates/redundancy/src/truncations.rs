@@ -1,6 +1,6 @@
-//! Truncations: protection that does not count any more. A run that goes on from an older version gives up what redundancy protects of
-//! newer ones, and a rank that discards versions what it protects of these: each by a file in the rank's parity store, named by the start
-//! and the versions. A note of one rank counts for all.
+//! Truncations: protected versions that do not count any more. A run that goes on from an older version gives up the protection of newer
+//! ones, and a rank that discards versions gives up their protection. Each truncation is a file in the rank's parity store, whose name has
+//! the start and the versions. A truncation of one rank counts for all ranks.
 
 mod row;
 
@@ -13,29 +13,29 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// No more runs that went on from older versions are remembered.
+/// Largest number of remembered runs that went on from older versions.
 const MOST: usize = 64;
-/// No more rows of discarded versions are remembered, but for those that a discard is about. The numbers of a run that counts up in steps
-/// are one row; others may be as many rows as versions.
+/// Largest number of remembered rows of discarded versions. A discard keeps all rows of its versions, even if they are more. Version
+/// numbers in equal steps are one row; other numbers may be as many rows as versions.
 const MOST_ROWS: usize = 512;
 
-/// The truncations of one rank. [`ParityStore`](crate::ParityStore) changes the files as the calls here say.
+/// The truncations of one rank. [`ParityStore`](crate::ParityStore) changes their files, as these methods decide.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations {
     /// The truncations that count.
     known: BTreeSet<Truncation>,
-    /// True if some lay in the rank's directory when it was opened: its node was not lost since.
+    /// True if the rank's directory had truncations when it was opened: then its node was not lost since they were noted.
     were_noted: bool,
-    /// The truncations that count and have no file yet: the next change makes it.
+    /// The truncations that count and have no file yet: the next change makes the files.
     unmade: BTreeSet<Truncation>,
-    /// The truncation of this run, until it begins to write a version of its own.
+    /// The truncation of this run, until this run begins to write a version.
     unwritten: Option<Truncation>,
-    /// The truncations whose versions may still be there.
+    /// The truncations whose versions may still have files.
     untidy: Vec<Truncation>,
 }
 
 impl Truncations {
-    /// Reads the truncations that are on the disk from their names.
+    /// Reads the truncations on the disk from the names of their files.
     pub(crate) fn of(names: &[String]) -> Self {
         let known = names.iter().filter_map(|name| Truncation::parse(name));
         let known: BTreeSet<Truncation> = known.collect();
@@ -54,8 +54,8 @@ impl Truncations {
         self.were_noted
     }
 
-    /// Takes those of another directory of the rank, which is removed once a version of this run is protected: the next save notes them
-    /// here.
+    /// Takes over the truncations of another directory of the rank, which is removed once a version of this run is protected. The next save
+    /// makes their files here.
     pub(crate) fn take_over(&mut self, own: impl IntoIterator<Item = Truncation>) {
         for one in own {
             self.were_noted = true;
@@ -65,12 +65,12 @@ impl Truncations {
         }
     }
 
-    /// Takes those of other ranks, which count as well.
+    /// Adds the truncations of other ranks, which count too.
     pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Truncation>) {
         self.known.extend(others);
     }
 
-    /// Gives up what one hits, once a version of this run is begun.
+    /// Sets the truncation of this run, which counts once the run begins to write a version.
     pub(crate) fn give_up(&mut self, truncation: Truncation) {
         self.unwritten = Some(truncation);
     }
@@ -80,7 +80,7 @@ impl Truncations {
         self.unwritten.is_some() || !self.unmade.is_empty()
     }
 
-    /// Notes what this run gives up. Returns the truncations whose files are of no use then.
+    /// Notes the truncation of this run. Returns the truncations that it replaces.
     pub(crate) fn note(&mut self) -> BTreeSet<Truncation> {
         let Some(new) = self.unwritten else {
             return BTreeSet::new();
@@ -91,16 +91,16 @@ impl Truncations {
         self.replace(covered, [new].into(), &BTreeSet::new())
     }
 
-    /// Notes that versions are discarded: what was protected of them before `start` does not count. A row of versions of one start is one
-    /// file. Returns the truncations that the new ones replace.
+    /// Notes that versions are discarded: their protection from before `start` does not count. Versions of one start at equal distances are
+    /// one row, and one file. Returns the truncations that the new ones replace.
     pub(crate) fn discard(&mut self, start: u64, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
         let old: BTreeSet<Truncation> = self.rows().filter(|row| row.start == start).collect();
         let new = rows(start, &old, versions);
         self.replace(old, new, versions)
     }
 
-    /// Takes back that a version is discarded: its number was used again, and what is protected of it in a start counts from now on.
-    /// Returns the truncations that do not count any more.
+    /// Takes back the note that a version is discarded: its number was used again, and its protection in `start` counts from now on. Returns
+    /// the truncations that do not count any more.
     pub(crate) fn take_back(&mut self, start: u64, version: u64) -> BTreeSet<Truncation> {
         let hits = |row: &Truncation| row.hits(version, start);
         let old: BTreeSet<Truncation> = self.rows().filter(hits).collect();
@@ -114,14 +114,14 @@ impl Truncations {
         self.replace(old, parts, &BTreeSet::new())
     }
 
-    /// The rows of discarded versions.
+    /// Returns the rows of discarded versions.
     fn rows(&self) -> impl Iterator<Item = Truncation> {
         let known = self.known.iter().copied();
         known.filter(|known| known.is_of_discarded())
     }
 
-    /// Enters truncations in the place of old ones. Returns these, and the oldest of each kind beyond its limit: none that has no file yet,
-    /// or one of the versions that are discarded now.
+    /// Enters the truncations `new` in place of `old`. Returns the truncations to be removed: the old ones, and the oldest of each kind
+    /// beyond its limit. A truncation that has no file yet, or has a version of `now`, does not go because of the limit.
     fn replace(
         &mut self,
         old: BTreeSet<Truncation>,
@@ -147,12 +147,12 @@ impl Truncations {
         old
     }
 
-    /// The truncations whose files a change makes now.
+    /// Takes the truncations whose files a change makes now.
     pub(crate) fn take_unmade(&mut self) -> BTreeSet<Truncation> {
         std::mem::take(&mut self.unmade)
     }
 
-    /// The files of these are on the disk, or some could not be made: then a later change makes them.
+    /// Ends a change: if `are_made` is true, the files of `new` are on the disk. Otherwise a later change makes them.
     pub(crate) fn end_making(&mut self, new: BTreeSet<Truncation>, are_made: bool) {
         if !are_made {
             self.unmade.extend(new);
@@ -161,24 +161,24 @@ impl Truncations {
         }
     }
 
-    /// The file of one is gone.
+    /// Forgets a truncation whose file is removed.
     pub(crate) fn forget(&mut self, one: &Truncation) {
         self.known.remove(one);
     }
 
-    /// Enters one whose versions may still be there, and are not needed by any rank.
+    /// Enters a truncation whose versions may still have files, and are not needed by any rank.
     pub(crate) fn tidy_later(&mut self, truncation: Truncation) {
         self.untidy.push(truncation);
     }
 
-    /// The truncations whose versions may still be there. They are said once.
+    /// Takes the truncations whose versions may still have files. A later call does not return them again.
     pub(crate) fn take_untidy(&mut self) -> Vec<Truncation> {
         std::mem::take(&mut self.untidy)
     }
 }
 
-/// Makes the files of truncations, which are on the disk then: all of them before the first is synchronised, as a file system then
-/// writes all at once.
+/// Makes the files of truncations, and returns once they are on the disk. Makes all files before it synchronises the first, as a file
+/// system then writes all at once.
 pub(crate) fn make(directory: &Path, new: &BTreeSet<Truncation>) -> Result<()> {
     if new.is_empty() {
         return Ok(());
@@ -193,7 +193,7 @@ pub(crate) fn make(directory: &Path, new: &BTreeSet<Truncation>) -> Result<()> {
     synced.map_err(Error::io(directory))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if there is one.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path)(error)),
@@ -207,7 +207,7 @@ mod tests {
     use crate::ParityStore;
     use tempfile::TempDir;
 
-    /// The truncations on a disk.
+    /// Returns the truncations on the disk.
     fn on_disk(home: &TempDir) -> Truncations {
         let entries = std::fs::read_dir(home.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -266,7 +266,7 @@ mod tests {
         discard(3, &[7]);
         discard(5, &[10]);
         assert_eq!(on_disk(), [row(3, 4, 9), row(5, 10, 10)].into());
-        // A number is used again in a start that its row hits, and in one that it does not hit.
+        // Version 6 is used again in a start that its row hits, version 10 in a start that its row does not hit.
         take_back(2, 6);
         take_back(5, 10);
         let expected = [row(3, 4, 5), row(3, 7, 9), row(5, 10, 10)].into();
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn versions_that_are_numbered_in_steps_are_one_row() {
         let (store, home) = store();
-        // A run discards each version after the next one, and beside them some of other numbers.
+        // A run discards versions one by one, in steps of 100, and some versions of other numbers between them.
         for version in (100..=80_000).step_by(100) {
             discard(&store, 3, &[version]).unwrap();
             if version % 8_000 == 0 {
@@ -300,7 +300,7 @@ mod tests {
             of_steps || (version + 50).is_multiple_of(8_000)
         };
         assert!(hit.eq((0..=80_200).filter(is_discarded)));
-        // One is used again, and discarded again.
+        // A version is used again, and discarded again.
         store.take_back(500, 2, || true).unwrap();
         let there = on_disk(&home).known;
         let hits = |version| there.iter().any(|row| row.hits(version, 2));
@@ -319,11 +319,11 @@ mod tests {
             let is_noted = |version: &u64| there.iter().any(|row| row.hits(*version, 2));
             versions.iter().all(is_noted)
         };
-        // No three are at equal distances.
+        // No three of the numbers are at equal distances.
         let cubes: Vec<u64> = (10..20 + MOST_ROWS as u64).map(|n| n * n * n).collect();
         discard(&store, 3, &cubes).unwrap();
         assert!(are_noted(&cubes));
-        // The lowest of all, twice.
+        // The version below all of them is discarded twice.
         for _ in 0..2 {
             discard(&store, 3, &[5]).unwrap();
             assert!(are_noted(&[5]));
@@ -357,7 +357,7 @@ mod tests {
             let there = on_disk(&home).known;
             assert!(there.contains(&old) && !there.contains(&new), "{there:?}");
         }
-        // Before the next version is written, all are there, and no number is hidden that is used again.
+        // Before the next version is written, all files are made, and a version whose number is used again does count.
         store.note_truncation().unwrap();
         let there = on_disk(&home).known;
         let is_discarded = |version| there.iter().any(|row| row.hits(version, 2));

@@ -3,7 +3,7 @@
 use crate::part_and_parity::Intact;
 use crate::{Digest, Manifest, Member, Set};
 
-/// Bytes of a message that is written.
+/// The bytes of a message that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -14,7 +14,7 @@ impl Writer {
     }
 }
 
-/// The rest of a message. Its methods return `None` for bytes that no [`Writer`] wrote.
+/// The bytes of a message that are not read yet. The methods return `None` for bytes that no [`Writer`] wrote.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value that a message has.
+/// A value that is written to messages and read from them.
 pub(crate) trait Wire: Sized {
     fn put(&self, to: &mut Writer);
 
@@ -41,7 +41,7 @@ pub(crate) trait Wire: Sized {
         to.0
     }
 
-    /// Returns the value of a message of one.
+    /// Returns the value of a message that has this value alone.
     fn decode(message: &[u8]) -> Option<Self> {
         let mut from = Reader(message);
         let value = Self::take(&mut from)?;
@@ -61,7 +61,7 @@ impl Wire for u64 {
     }
 }
 
-/// Numbers that a message has as words of 64 bits.
+/// Implements `Wire` for numbers, which messages have as words of 64 bits.
 macro_rules! words {
     ($($number:ty),*) => {$(
         impl Wire for $number {
@@ -135,7 +135,7 @@ impl Wire for Option<Manifest> {
     }
 }
 
-/// Has a struct in messages, as its fields in this order.
+/// Implements `Wire` for a struct: messages have its fields in this order.
 macro_rules! wire {
     ($kind:ty { $($field:ident),* }) => {
         impl $crate::wire::Wire for $kind {

@@ -1,28 +1,29 @@
 use std::fmt;
 
-/// An action of a solver. The stream of them is that of `checkpoint_schedules`, with times left to the tiers below.
+/// An action of a solver. A stream of actions is like that of `checkpoint_schedules`, but says nothing about the tiers below
+/// the device.
 ///
-/// The solver has one working buffer, which holds the state of one step. A stored state enters a slot on the device; its
-/// way to the tiers below and back is the business of the engine.
+/// The solver has one working buffer, which holds the state of one step. A stored state enters a slot on the device. The
+/// engine moves it to the tiers below and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Steps the working buffer from step `from` to step `to`.
     Forward {
-        /// The step that the buffer stands at.
+        /// The step whose state the buffer holds.
         from: usize,
-        /// The step that it stands at afterwards.
+        /// The step whose state it holds afterwards.
         to: usize,
     },
     /// Stores the state of `step`, which is in the working buffer.
     Save {
         /// The step whose state is stored.
         step: usize,
-        /// The state goes down compressed, if it goes down.
+        /// True if the state is compressed when it goes down.
         coded: bool,
     },
     /// The state after the last step is in the working buffer for the first time.
     EndForward,
-    /// Brings the stored state of `step` back to the working buffer. It stays stored.
+    /// Copies the stored state of `step` back to the working buffer. The state stays stored.
     Restart {
         /// The step whose state is brought back.
         step: usize,
@@ -32,9 +33,9 @@ pub enum Action {
         /// The step that is reversed.
         step: usize,
     },
-    /// Gives up the stored state of `step`.
+    /// Drops the stored state of `step`.
     Forget {
-        /// The step whose state is given up.
+        /// The step whose state is dropped.
         step: usize,
     },
 }

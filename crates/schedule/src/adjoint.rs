@@ -17,9 +17,9 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{AfterRestore, Engine, Metrics, Region, RegionMut};
 
-/// A computation that is reversed. Each call returns when its work on the state is over.
+/// A computation that is reversed. Each call returns once its work on the state has ended.
 pub trait Adjoint {
-    /// The error of a step. That of the engine ends the run, too.
+    /// The error of a step, which errors of the engine become, too.
     type Error: From<tierflow_engine::Error>;
 
     /// Computes the state of `step + 1` from that of `step`, in place. A step may be computed several times.
@@ -28,15 +28,15 @@ pub trait Adjoint {
     /// Any error ends the run.
     fn advance(&mut self, step: usize) -> Result<(), Self::Error>;
 
-    /// Tells if a sweep of unknown length ends before `step`.
+    /// Returns true if a sweep of unknown length ends before `step`.
     fn is_over(&mut self, _step: usize) -> bool {
         false
     }
 
-    /// Hears the plan that was made or judged again when the sweep ended, and the time that the run is expected to take then.
+    /// Receives the plan that was made or judged again when the sweep ended, and the expected time of the whole run.
     fn planned(&mut self, _plan: &Plan, _expected: Duration) {}
 
-    /// Begins the reversal: the state after the last step exists for the first time.
+    /// Begins the reversal, once the state after the last step exists for the first time.
     ///
     /// # Errors
     /// Any error ends the run.
@@ -44,16 +44,16 @@ pub trait Adjoint {
         Ok(())
     }
 
-    /// Reverses `step`, whose state is there. The state may be overwritten.
+    /// Reverses `step`, whose state is in the state's memory. The call may overwrite that memory.
     ///
     /// # Errors
     /// Any error ends the run.
     fn reverse(&mut self, step: usize) -> Result<(), Self::Error>;
 
-    /// The memory of the state, to be stored.
+    /// Returns the memory of the state, to be read by a checkpoint.
     fn state(&self) -> Vec<Region<'_>>;
 
-    /// The same memory, to be written.
+    /// Returns the same memory, to be written by a restore.
     fn state_mut(&mut self) -> Vec<RegionMut<'_>>;
 }
 
@@ -73,30 +73,29 @@ pub struct StepTimes {
 pub struct RunTimes {
     /// Time of the whole run.
     pub total: Duration,
-    /// Forward steps, each as often as it was computed.
+    /// Number of computed forward steps. A step counts each time that it is computed.
     pub advanced: usize,
-    /// Time of these steps.
+    /// Time of the forward steps.
     pub forward: Duration,
-    /// Steps that were reversed.
+    /// Number of reversed steps.
     pub reversed: usize,
-    /// Time of these steps.
+    /// Time of the reversed steps.
     pub backward: Duration,
     /// Bytes of the states that were stored.
     pub stored: u64,
-    /// Time for which states were stored, hinted and brought back.
+    /// Time of the calls that stored, hinted and restored states.
     pub blocked: Duration,
-    /// The time that was expected when the sweep ended: the sweep's, and that of the reversal with the rates of the sweep.
+    /// The time that was expected when the sweep ended: the sweep's, and the reversal's with the rates of the sweep.
     pub expected: Option<Duration>,
-    /// The machine as this run had it: the means of its steps, the rates of its copies, and those of its links: down in the sweep,
-    /// up in the reversal. A link without transfers then has the rate of all its transfers. The [bound](Machine::bound) of this
-    /// machine is the one that the run's time is compared with.
+    /// The machine as this run measured it: the means of its steps, the rates of its copies, of its links down in the sweep and up in the
+    /// reversal (or, without such transfers, of all transfers). The run's time is compared with its [bound](Machine::bound).
     pub machine: Machine,
 }
 
-/// Measures the machine that a computation of so many steps runs on: the times of its steps, and the engine's copies and links down.
+/// Measures the machine that a computation of `steps` steps runs on: the times of its steps, the engine's copies and links down.
 ///
-/// Computes the first steps, then reverses them; after that, sends some states down to the lowest tier, one at a time, and does the same
-/// meanwhile: for some 0.1 s each at least. So the computation has to be set to its beginning afterwards.
+/// Computes some steps, then reverses some. Then does both again while states go down to the lowest tier, one at a time. Each of the
+/// four parts takes at least about 0.1 s. The caller has to set the computation to its beginning afterwards.
 ///
 /// # Errors
 /// The errors of the computation, and those of [`Engine::reserve`], [`Engine::checkpoint`], [`Engine::wait`] and [`Engine::discard`].
@@ -105,7 +104,7 @@ pub fn measure<A: Adjoint>(
     computation: &mut A,
     steps: usize,
 ) -> Result<Estimate, A::Error> {
-    // The first state and the first steps find memory that was not used before.
+    // The first state and the first steps use new memory, so they are not measured.
     let mut discards = Vec::new();
     beside(engine, 1, computation, &mut discards, &mut |one| {
         one.advance(0)?;
@@ -140,8 +139,9 @@ pub fn measure<A: Adjoint>(
     Ok(estimate)
 }
 
-/// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
-/// which is done as often beside each as there are states, and for 33 ms; without states nine times, and three times as long.
+/// Does work while states go down, one at a time, as together they would share the links. Returns the mean time of the work, which is
+/// done beside each state until the state has arrived, and at least `states` times and for 33 ms. If `states` is 0, the work is done
+/// at least nine times and for 100 ms.
 fn beside<A: Adjoint>(
     engine: &Engine,
     states: u32,
@@ -181,20 +181,20 @@ fn beside<A: Adjoint>(
     Ok(time / count.max(1))
 }
 
-/// Runs a schedule: forward to the end, and back. The engine has to keep the versions that were restored
-/// ([`AfterRestore::Keep`], which is its default).
+/// Runs a schedule: forward to the end, and back. The engine has to keep restored versions ([`AfterRestore::Keep`], its default).
 ///
-/// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it, those of a sweep of unknown length at each state that it stores, [by tier](Schedule::by_tier). When the reversal of a gap between two of them
-/// begins, the restores of the states that it stores are hinted before the others ([`Hints::prepend`](tierflow_engine::Hints::prepend)): earlier, they would take
-/// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
-/// actions ([`Plan::of`]) keeps them. Of the estimate, this takes the size of a state, the time of a reversed step, and how much longer than
-/// in the sweep a step takes when it is computed again; all else was measured then. The estimate [learns](Estimate::learn) from the
-/// run. Nothing is left in the engine.
+/// States get numbers that nobody else uses ([`Engine::reserve`]). If the sweep's length is known, the restores of its states are hinted
+/// in their order before the sweep. Otherwise they are hinted [by tier](Schedule::by_tier) at each state that the sweep stores. The
+/// reversal of a gap between two of these states stores more states, whose restores are hinted before the others when the reversal of the
+/// gap begins ([`Hints::prepend`](tierflow_engine::Hints::prepend)); earlier, they would take room that no state needs. When the sweep
+/// ends, the reversal is planned again with the rates of the sweep. A plan of given actions ([`Plan::of`]) keeps its actions. The new plan
+/// takes three numbers from the estimate: the size of a state, the time of a reversed step, and the time of a step that is computed again
+/// over that of a step of the sweep. All other numbers were measured in the sweep. The estimate [learns](Estimate::learn) from the run.
+/// The run leaves no version in the engine.
 ///
 /// # Errors
-/// [`Error::DiscardsRestored`](tierflow_engine::Error::DiscardsRestored), before the first step, if the engine discards what was
-/// restored; the errors of the computation and of the engine.
+/// [`Error::DiscardsRestored`](tierflow_engine::Error::DiscardsRestored), before the first step, if the engine discards restored
+/// versions; the errors of the computation and of the engine.
 pub fn run<A: Adjoint>(
     engine: &Engine,
     estimate: &mut Estimate,
@@ -228,7 +228,7 @@ pub fn run<A: Adjoint>(
     let swept = run.sweep(&before);
     let ended = swept.and_then(|swept| run.reversal().map(|()| swept));
     let total = run.start.elapsed();
-    // Versions are left after an error alone, and so are hinted numbers.
+    // Only an error leaves versions and hinted numbers.
     for version in run.versions.values() {
         let _is_gone = engine.discard(*version);
     }
@@ -260,7 +260,7 @@ pub fn run<A: Adjoint>(
 struct Run<'a, A> {
     engine: &'a Engine,
     machine: &'a Machine,
-    /// The time of a step that is computed again over that of the sweep, in earlier runs.
+    /// Time of a step that is computed again, divided by the time of a step of the sweep, in earlier runs.
     again: f64,
     /// The time of a discard, in earlier runs.
     discard: Duration,
@@ -271,10 +271,11 @@ struct Run<'a, A> {
     /// Numbers of the states that will be stored.
     numbers: Range<u64>,
     start: Instant,
-    /// The time of each forward step, and of each reversed one.
+    /// The time of each forward step.
     advances: Vec<Duration>,
-    /// Forward steps of the sweep.
+    /// Number of forward steps in the sweep.
     swept: usize,
+    /// The time of each reversed step.
     reversals: Vec<Duration>,
     discards: Vec<Duration>,
     blocked: Duration,
@@ -329,7 +330,7 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(swept)
     }
 
-    /// Means of the steps so far, without the first ones. Those that were not taken have the times that were expected.
+    /// Returns the mean times of the steps so far, without the first `first` forward steps. Steps that did not run have expected times.
     fn steps(&self, first: usize) -> StepTimes {
         StepTimes {
             forward: mean(&self.advances[first..]).unwrap_or(self.machine.forward),
@@ -338,7 +339,7 @@ impl<A: Adjoint> Run<'_, A> {
         }
     }
 
-    /// The time of a step that was computed again over that of the sweep's second half, or that of earlier runs.
+    /// Returns the time of a step that was computed again over that of the sweep's second half; without such steps, that of earlier runs.
     fn again(&self) -> f64 {
         let (sweep, again) = self.advances.split_at(self.swept);
         match (mean(&sweep[sweep.len() / 2..]), mean(again)) {
@@ -347,14 +348,14 @@ impl<A: Adjoint> Run<'_, A> {
         }
     }
 
-    /// The mean time of this run's discards, or that of earlier runs.
+    /// Returns the mean time of this run's discards, or that of earlier runs if there were none.
     fn discard(&self) -> Duration {
         mean(&self.discards).unwrap_or(self.discard)
     }
 
-    /// The machine of the reversal, as the sweep tells it. Steps are those of its second half, as earlier ones touch memory for the first
-    /// time, and take longer again as in earlier runs. The ways up are those of earlier runs: what goes up in a sweep shares the way with
-    /// what goes down.
+    /// Returns the expected machine of the reversal. Steps take as long as in the sweep's second half, as earlier steps touch memory for the
+    /// first time, times `again`. The rates of links down are those of the sweep. The rates of links up are those of earlier runs, as
+    /// transfers up in a sweep share the links with transfers down.
     fn swept_machine(&self, before: &Metrics, swept: &Metrics) -> Machine {
         let mut steps = self.steps(self.swept / 2);
         steps.forward = steps.forward.mul_f64(self.again);
@@ -362,8 +363,7 @@ impl<A: Adjoint> Run<'_, A> {
         Machine::within(&down, &[Period(None, before)], down[0], steps)
     }
 
-    /// Reverses one gap after the other: the actions to that which forgets the state before the gap. Its restores are hinted before
-    /// all others.
+    /// Reverses one gap after the other. A gap ends with the action that forgets the state before it; the gap's restores are hinted first.
     fn reversal(&mut self) -> Result<(), A::Error> {
         let actions: Vec<Action> = self.schedule.ahead().collect();
         self.reserve(saves(&actions))?;
@@ -374,8 +374,8 @@ impl<A: Adjoint> Run<'_, A> {
                 |action| matches!(action, Action::Forget { step } if self.versions.contains_key(step)),
             );
             let (gap, behind) = ahead.split_at(end.map_or(ahead.len(), |end| end + 1));
-            // A single restore is hinted already. Earlier hints of the gap's first state stay behind these, and go with it:
-            // without any for a moment, it would lose its room.
+            // A single restore is hinted already. Earlier hints of the gap's first state stay behind the new ones until the discard, as
+            // the state would lose its room if it had no hint for a moment.
             let restores = self.restores(gap);
             if restores.len() > 1 {
                 self.hint(|run| run.engine.hints().prepend(restores));
@@ -389,7 +389,7 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, in the order of their tiers.
+    /// Hints the state that a sweep of unknown length stores next, then the stored states in the order of their tiers.
     fn hint_by_tier(&mut self) -> Result<(), A::Error> {
         self.reserve(1)?;
         let states = self.schedule.by_tier().into_iter();
@@ -407,27 +407,27 @@ impl<A: Adjoint> Run<'_, A> {
         });
     }
 
-    /// Does what tells the engine of restores.
+    /// Calls `tell`, which hints restores to the engine, and counts its time as blocked.
     fn hint(&mut self, tell: impl FnOnce(&Self)) {
         let start = Instant::now();
         tell(self);
         self.blocked += start.elapsed();
     }
 
-    /// Gives the next states numbers, in place of those that are left.
+    /// Reserves numbers for the next states. Unused numbers of before are forgotten.
     fn reserve(&mut self, saves: u64) -> Result<(), A::Error> {
         self.forget_numbers();
         self.numbers = self.engine.reserve(saves)?;
         Ok(())
     }
 
-    /// Withdraws the hints of the numbers that no state has.
+    /// Withdraws the hints of the reserved numbers that no state has.
     fn forget_numbers(&self) {
         let left = Vec::from_iter(self.numbers.clone());
         self.engine.hints().forget(&left);
     }
 
-    /// The versions that these actions restore, in their order. States beyond the reserved numbers have none yet.
+    /// Returns the versions that these actions restore, in their order. States beyond the reserved numbers have none yet.
     fn restores(&self, actions: &[Action]) -> Vec<u64> {
         let (mut numbers, mut changed) = (self.numbers.clone(), HashMap::new());
         let mut restores = Vec::new();

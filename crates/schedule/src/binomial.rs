@@ -1,6 +1,7 @@
 //! Binomial checkpointing (Griewank and Walther, ACM TOMS 26(1), 2000), in closed form.
 
-/// The most steps that `slots` slots reverse with no step computed more than `times` times: `(slots + times)` over `times`.
+/// Returns the most steps that `slots` slots reverse if no step is computed more than `times` times: the binomial coefficient
+/// `(slots + times)` over `times`.
 pub(crate) fn reach(slots: usize, times: usize) -> f64 {
     let (few, many) = (slots.min(times), slots.max(times));
     // Each factor is at least 2, so 50 of them are beyond the limit.
@@ -8,14 +9,15 @@ pub(crate) fn reach(slots: usize, times: usize) -> f64 {
     factors.product::<f64>().round().min(1e15)
 }
 
-/// How often steps are computed at most: the least number with which `slots` reach `steps`.
+/// Returns the most times that a step is computed: the least number of times with which `slots` slots reach `steps` steps.
 fn repetitions(steps: f64, slots: usize) -> usize {
     let is_enough = |&times: &usize| reach(slots, times) >= steps;
     (0..).find(is_enough).unwrap_or(0)
 }
 
-/// Forward steps that the reversal of `steps` steps takes with `slots` slots, the first state's among them, when it
-/// stands at the first state and turns at the last step. Between whole numbers of steps it is linear; it is convex.
+/// Returns the forward steps of a reversal of `steps` steps with `slots` slots, one of which holds the first state. The
+/// reversal starts at the first state and turns at the last step. The function is convex, and linear between whole numbers of
+/// steps.
 pub(crate) fn forwards(steps: f64, slots: usize) -> f64 {
     let slots = slots.max(1);
     match repetitions(steps, slots) {
@@ -24,7 +26,7 @@ pub(crate) fn forwards(steps: f64, slots: usize) -> f64 {
     }
 }
 
-/// Steps from the first state, which has one of the `slots`, to the next stored one.
+/// Returns the steps from the first state, which has one of the `slots`, to the next stored state.
 pub(crate) fn split(steps: usize, slots: usize) -> usize {
     if slots < 2 || steps < 2 {
         return steps;

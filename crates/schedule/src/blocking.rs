@@ -6,9 +6,9 @@ use crate::machine::{Hop, Machine, Model};
 use crate::stream::{Choice, Writer};
 use std::time::Duration;
 
-/// The most operations that the dynamic programme may take in a search: about 0.1 s.
+/// Most operations of the dynamic programme within a search: about 0.1 s.
 const WORK: usize = 60_000_000;
-/// The most that it may take on its own: about 3 s.
+/// Most operations of the dynamic programme outside a search: about 3 s.
 const WORK_ALONE: usize = 2_000_000_000;
 
 impl Machine {
@@ -22,7 +22,7 @@ impl Machine {
     }
 }
 
-/// The stream of the best blocking schedule, for tiers that need not be waited for, if it is quickly found.
+/// Returns the stream of the best blocking schedule; `None` if the search for it would take too long.
 pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
     let tables = Tables::new(model, WORK)?;
     let (_, place) = tables.first()?;
@@ -30,8 +30,8 @@ pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
     Some(Writer::new(Vec::new(), 0, model.steps).all(place, choose))
 }
 
-/// The place of a gap: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a
-/// faster one, and all slots of levels that are faster still.
+/// The place of a gap. The gap's first state is stored on `source`. `free` slots are left on `level`, which is `source` or
+/// faster, and all slots of faster levels.
 #[derive(Clone, Copy)]
 struct Place {
     source: usize,
@@ -47,12 +47,12 @@ struct Tables {
     write: Vec<f64>,
     read: Vec<f64>,
     slots: Vec<usize>,
-    /// Seconds of gaps by the numbers of their places and by steps, without those of the reversed steps.
+    /// Seconds of gaps without the reversed steps: by level, source, number of the place, and steps.
     costs: Vec<Vec<Vec<Vec<f64>>>>,
 }
 
 impl Tables {
-    /// Returns `None` if the tables take more than so many operations.
+    /// Computes the tables. Returns `None` if they take more than `work` operations.
     fn new(model: &Model, work: usize) -> Option<Self> {
         let steps = model.steps;
         let rooms = (0..model.hops.len()).map(|hop| model.room(hop) as usize);
@@ -63,7 +63,7 @@ impl Tables {
         if steps.saturating_mul(steps).saturating_mul(places) > work {
             return None;
         }
-        // All ways lead over a slot on the device, to and from which a state is copied.
+        // Each state is copied to or from a slot on the device on its way.
         let total = |time: fn(&Hop) -> f64| {
             let hops = |level: usize| model.hops[..level].iter().map(time);
             let total = |level| hops(level).fold(model.copy, |sum, time| sum + time);
@@ -100,7 +100,7 @@ impl Tables {
         &rows[2 * place.free + usize::from(place.is_first)]
     }
 
-    /// The least cost of a gap and what is done first for it.
+    /// Returns the least cost of a gap, and the first decision that leads to it.
     fn best(&self, place: Place, steps: usize) -> (f64, Choice<Place>) {
         let (level, read) = (place.level, self.read[place.source]);
         let (count, forward) = (steps as f64, self.forward);
@@ -151,7 +151,8 @@ impl Tables {
         best
     }
 
-    /// The least seconds from the beginning to the end, and the place of the first state then: it is the only one on its level.
+    /// Returns the least seconds from the beginning to the end, and the place of the whole sweep as one gap. The first state is then
+    /// the only one on its level.
     fn first(&self) -> Option<(f64, Place)> {
         let levels = self.slots.iter().enumerate();
         let places = levels.filter_map(|(level, &slots)| {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// A time that no schedule beats, and the shares of the states that the bound stores.
 ///
-/// T1 is the time until the state after the last step exists for the first time. A state that exists nowhere then is
-/// computed again at least once. A state that exists has used the links on its way down before T1 and uses those on its
-/// way up after T1. These are linear constraints; their optimum is the bound. The binomial count of Griewank and Walther
-/// (ACM TOMS 26(1), 2000), with the room of all tiers as if it were free, is a second bound; the larger one counts.
+/// T1 is the time until the state after the last step exists for the first time. A state that exists nowhere at T1 is computed
+/// again at least once. A state that exists has used the links on its way down before T1, and uses the links on its way up after
+/// T1. All of these constraints are linear, and the bound is their optimum. The binomial count of Griewank and Walther (ACM TOMS
+/// 26(1), 2000), in which transfers to all tiers take no time, is a second bound. The larger bound counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     /// Time of forward sweep, recomputation and reversal: no schedule takes less.
@@ -22,7 +22,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// States that are stored at the end of the forward sweep. All others are computed again.
+    /// Returns the number of states that are stored at the end of the forward sweep. All others are computed again.
     #[must_use]
     pub fn stored(&self) -> f64 {
         self.device + self.plain.iter().sum::<f64>() + self.coded.iter().sum::<f64>()
@@ -30,7 +30,7 @@ impl Bound {
 
     pub(crate) fn of(model: &Model) -> Self {
         let steps = model.steps as f64;
-        // The sweep goes to the end, one step farther than Revolve's turn.
+        // The sweep computes the last step too, at which Revolve turns.
         let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
         let counted = forwards * model.forward + steps * model.backward;
         let hops = (0..model.hops.len()).map(|hop| repeated(model, hop));
@@ -49,17 +49,17 @@ impl Machine {
     }
 }
 
-/// A time that is no more than so many seconds, which are rounded.
+/// Returns a time that is not above `seconds`, which have a rounding error.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds * (1.0 - 1e-9)).unwrap_or(Duration::MAX)
 }
 
-/// The bound that counts how often states are produced again after T1: the least T1 + T2, in seconds.
+/// Returns the bound that counts how often states are produced again after T1: the least T1 + T2, in seconds.
 ///
-/// Let `c` states fit above the hop, let the hop bring up `k` states after T1, and let `e` of these be the first of different ones that
-/// existed below at T1. At most `reach(c, t + 1) - 1 + e reach(c, t) + (k - e) (reach(c, t) - 1)` of the states that are
-/// reversed were produced `t` times or less after T1, with the binomial number [`reach`](binomial::reach). All others were produced
-/// once more. The book's chapter on schedules has the proof.
+/// Let `c` states fit above the hop, and let the hop bring up `k` states after T1. Let `e` of these transfers bring a state that
+/// existed below at T1 for the first time. At most `reach(c, t + 1) - 1 + e reach(c, t) + (k - e) (reach(c, t) - 1)` of the
+/// reversed states were produced `t` times or less after T1, with the binomial number [`reach`](binomial::reach). All others were
+/// produced once more. The book's chapter on schedules has the proof.
 fn repeated(model: &Model, hop: usize) -> f64 {
     let (steps, forward, copy) = (model.steps as f64, model.forward, model.copy);
     let above = (model.slots + model.rooms(0..hop) as usize).min(model.steps);
@@ -70,7 +70,7 @@ fn repeated(model: &Model, hop: usize) -> f64 {
     while reach.last().is_none_or(|&last| last <= steps) {
         reach.push(binomial::reach(above, reach.len()));
     }
-    // The fewest forward steps after T1, with so many states that exist below at T1 at most, and so many brought up.
+    // The fewest forward steps after T1, if at most `existing` states exist below at T1 and `brought` states are brought up.
     let repeats = |existing: f64, brought: f64| -> f64 {
         let brought = brought.min(steps);
         let existing = existing.min(brought);
@@ -82,7 +82,7 @@ fn repeated(model: &Model, hop: usize) -> f64 {
     };
     // T2 without repeated steps: each reversed step takes a copy from a slot.
     let computed = steps * (model.backward + copy);
-    // The least T2 for a wait in T1, from below. A state that exists below at T1 was copied to a slot.
+    // A lower limit of the least T2 for a wait in T1. A state that exists below at T1 was copied to a slot.
     let second = |wait: f64| {
         let carried = (steps * forward + wait) / down;
         let copied = match copy > 0.0 {
@@ -121,9 +121,9 @@ fn repeated(model: &Model, hop: usize) -> f64 {
 }
 
 /// Solves the programme. Unknowns: states on the device, on each tier plain and coded; the wait `e` beyond the forward
-/// steps in T1; the time `z` that T2 saves. It maximises `z - e`, so that the origin is feasible.
+/// steps in T1; the time `z` that T2 saves. The programme maximises `z - e`, so that the origin is feasible.
 ///
-/// Copies: each reversed step takes a copy from a slot, as the one before it left nothing in the working buffer. A state
+/// Copies: each reversed step needs a copy from a slot, as the reversed step before it destroyed the working buffer. A state
 /// that does not exist at T1 is copied to a slot, or computed more than once, unless the next state exists.
 fn programme(model: &Model) -> Bound {
     let (steps, hops, size) = (model.steps as f64, model.hops.len(), model.size);

@@ -10,39 +10,40 @@ const TRIAL_DOUBT: f64 = 0.25;
 /// The least share that is taken for a rate of many states.
 const LEAST_DOUBT: f64 = 0.05;
 
-/// The share by which runs on one machine differ: the later shots of one RTM on a GPU took 3.30 to 3.41 s. A gain within
-/// it was not measured, and the plan on the device alone has fewer ways to be late.
+/// The share by which runs on one machine differ: the later shots of one RTM on a GPU took 3.30 to 3.41 s. A smaller gain cannot
+/// be measured, and a plan on the device alone has fewer causes of delay.
 const SPREAD: f64 = 0.03;
 
-/// A machine as it was measured, and how far from the truth that may be.
+/// A machine as it was measured, and the doubt about its rates.
 ///
-/// States on their way slow the computation down, links have other rates in a run than in a trial, and states may be late for reasons
-/// that no rate tells. [`plan`](Self::plan) uses the tiers below the device only where that pays although the links are slower by
-/// the doubt, and each run [tells](Self::learn) more.
+/// Transfers slow the computation down, links have other rates in a run than in a trial, and states may be late for reasons that
+/// no rate shows. [`plan`](Self::plan) uses the tiers below the device only if that gains time even with links that are slower by
+/// the doubt. Each run [reduces](Self::learn) the doubt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// The machine while states are under way.
     pub machine: Machine,
-    /// The machine while none is. Its tiers are not used.
+    /// The machine while no state is under way, whose tiers are not used.
     pub quiet: Machine,
     /// The share by which the rates of the links may be too high.
     pub doubt: f64,
-    /// The time of the last run whose states used the tiers below the device, over the time that its own rates tell.
+    /// Time of the last run that used the tiers below the device, divided by the time of its replay with the run's own rates.
     pub lateness: f64,
-    /// The same of the last run on the device alone.
+    /// The same quotient of the last run on the device alone.
     pub quiet_lateness: f64,
-    /// The time of a discard, by the trial or the last run. No replay counts it: the end of the sweep adds those to come.
+    /// Time of a discard, in the trial or the last run. Replays do not count discards; the end of the sweep adds those to come.
     pub discard: Duration,
-    /// The time of a step that the reversal computes again over that of the sweep, in the last run: it finds colder caches.
+    /// Time of a step that the reversal computes again, divided by the time of a step of the sweep, in the last run. Such a step
+    /// finds colder caches.
     pub(crate) again: f64,
-    /// The doubt by what is known of the links alone. It falls with runs that use them.
+    /// The doubt about the links alone, which falls with runs that use them.
     link_doubt: f64,
-    /// Times of a step forward and of one backward beside transfers, over those of steps without, at least 1.
+    /// Times of a forward and of a backward step beside transfers, divided by the times of steps without transfers; at least 1.
     slowdown: [f64; 2],
 }
 
 impl Estimate {
-    /// An estimate by a trial of few states, with steps beside transfers and steps without them.
+    /// Makes an estimate from a trial of few states: the machine beside transfers, and the quiet one without transfers.
     #[must_use]
     pub fn new(machine: Machine, quiet: Machine) -> Self {
         Self {
@@ -58,9 +59,9 @@ impl Estimate {
         }
     }
 
-    /// Returns the best plan, unless its gain is in doubt: a plan that would gain less than 3% on the best one on the device alone if
-    /// the links' rates were lower by the doubt gives way to the best plan for lower rates, or to the one on the device. Takes up to
-    /// 3 s for 3 000 steps.
+    /// Returns the best plan, unless its gain is in doubt. The gain is in doubt if the plan would gain less than 3% over the best plan
+    /// on the device alone with links that are slower by the doubt. Then the best plan for such slower links is tried, then the plan
+    /// on the device. Takes up to 3 s for 3 000 steps.
     #[must_use]
     pub fn plan(&self, steps: usize) -> Plan {
         let mut slower = self.machine.clone();
@@ -81,7 +82,7 @@ impl Estimate {
         }
     }
 
-    /// The machine that the run of a plan has: one on the device alone has no states under way.
+    /// Returns the machine for a run of the plan: the quiet one if the plan uses the device alone.
     #[must_use]
     pub fn machine_for(&self, plan: &Plan) -> &Machine {
         match self.is_on_device(plan) {
@@ -94,13 +95,13 @@ impl Estimate {
         plan.time_on(&self.machine.without_tiers()).is_some()
     }
 
-    /// Learns from a run: the plan as it was in the end, the machine with the run's own rates and steps, and the time that it took.
+    /// Learns from a run: the final plan, the machine with the run's own rates and steps, and the time that the run took.
     ///
-    /// The run had one kind of steps. Those of the other kind are taken to have changed as much: memory that was not used before and
-    /// load slow both down. What a step loses beside transfers stays as the trial had it.
+    /// The run had steps of one kind, beside transfers or without. Steps of the other kind are assumed to have changed by the same
+    /// factor, as new memory and load slow both down. The factor between the two kinds stays that of the trial.
     ///
-    /// The doubt falls by half, but not below the share by which a step or a link was slower than before: a step that becomes as fast
-    /// again hides less of a transfer. A run on the device alone leaves the doubt that the links themselves have.
+    /// The doubt falls by half, but not below the share by which a step or a link was slower than before: once the step is fast
+    /// again, it hides less of a transfer. A run on the device alone does not change the doubt about the links.
     pub fn learn(&mut self, plan: &Plan, machine: &Machine, took: Duration) {
         let own = plan.time_on(machine).filter(|time| !time.is_zero());
         let lateness = own.map_or(1.0, |own| took.as_secs_f64() / own.as_secs_f64());
@@ -120,19 +121,19 @@ impl Estimate {
 }
 
 impl From<Machine> for Estimate {
-    /// A machine whose steps take as long beside transfers as without them.
+    /// Makes an estimate whose steps take as long beside transfers as without.
     fn from(machine: Machine) -> Self {
         Self::new(machine.clone(), machine)
     }
 }
 
-/// The most by which times have grown, at least `least`. Times from nothing do not count.
+/// Returns the largest share by which times have grown, at least `least`. Ratios that are not finite do not count.
 fn share(ratios: impl IntoIterator<Item = f64>, least: f64) -> f64 {
     let ratios = ratios.into_iter().filter(|ratio| ratio.is_finite());
     ratios.map(|by| by - 1.0).fold(least, f64::max)
 }
 
-/// Steps forward and backward over those of another machine. A time over nothing is 1.
+/// Returns the times of a forward and of a backward step, divided by those of another machine. Division by 0 gives 1.
 fn ratios(machine: &Machine, over: &Machine) -> [f64; 2] {
     let ratio = |time: fn(&Machine) -> Duration| match time(over).is_zero() {
         true => 1.0,

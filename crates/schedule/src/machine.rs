@@ -11,9 +11,9 @@ pub struct Machine {
     pub forward: Duration,
     /// Time of one step of the reversed computation, from a state that is in the working buffer.
     pub backward: Duration,
-    /// Bytes of one state. At least 1 is taken.
+    /// Bytes of one state. 0 counts as 1.
     pub state: u64,
-    /// Bytes of device memory for stored states, beside the working buffer. Room for at least one state is taken.
+    /// Bytes of device memory for stored states, without the working buffer. Less than one state counts as one.
     pub device: u64,
     /// The tiers below the device, the nearest first. A tier without room for a state is left out, and one without a
     /// positive rate each way is left out with all tiers below it.
@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The device alone.
+    /// Returns the machine without the tiers below the device.
     pub(crate) fn without_tiers(&self) -> Self {
         Self {
             tiers: Vec::new(),
@@ -67,7 +67,7 @@ pub(crate) struct Hop {
     pub(crate) up: f64,
 }
 
-/// A machine in seconds and slots, with defaults for values that mean nothing.
+/// A machine in seconds and slots, with defaults for values that make no sense.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) steps: usize,
@@ -114,19 +114,19 @@ impl Model {
         }
     }
 
-    /// States that tier `hop` holds at most, encoded ones counted as their part of a state.
+    /// Returns the most states that tier `hop` holds. An encoded state counts as its part of a state.
     pub(crate) fn room(&self, hop: usize) -> f64 {
         let room = self.hops[hop].room as f64 / self.state as f64;
         let room = if self.size < 1.0 { room } else { room.floor() };
         room.min(self.steps as f64)
     }
 
-    /// States that the tiers of some hops hold at most.
+    /// Returns the most states that the tiers of some hops hold.
     pub(crate) fn rooms(&self, hops: Range<usize>) -> f64 {
         hops.map(|hop| (self.room(hop) / self.size).floor()).sum()
     }
 
-    /// States that all tiers hold at most.
+    /// Returns the most states that all tiers hold.
     pub(crate) fn all_room(&self) -> usize {
         let below = self.rooms(0..self.hops.len()) as usize;
         self.slots.saturating_add(below).min(self.steps)

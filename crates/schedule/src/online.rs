@@ -1,4 +1,4 @@
-//! The rule for a sweep whose length and whose links' rates nobody knows.
+//! The rule for a sweep of unknown length with links of unknown rates.
 
 use crate::action::Action;
 use crate::binomial;
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 #[derive(Clone, Copy, Debug)]
 struct State {
     step: usize,
-    /// 0 on the device, else the number of the tier below.
+    /// The tier of the state: 0 for the device, 1 for the first tier below, and so on.
     level: usize,
 }
 
@@ -22,18 +22,21 @@ struct Sent {
     at: usize,
 }
 
-/// Each state gets a slot on the device. If all are taken, a state goes down if the link is idle and the tier below has room: the
-/// one as far behind the last that went down as the sweep went since then, so that the states below are as far apart as the link
-/// has them. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always stays.
+/// The rule, with the states that it has stored.
 ///
-/// States are not stored much more densely than they stay if copies are slow: see `Online::spacing`.
+/// Each state gets a slot on the device. If all slots are taken, the link is idle and the tier below has room, a state goes down.
+/// The rule sends the state that is as many steps after the last sent one as the sweep has taken since then, so that the distances
+/// of the states below follow the link's rate. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first
+/// state always stays.
+///
+/// If copies are slow, states are not stored much more densely than they will stay: see `Online::spacing`.
 #[derive(Clone, Debug)]
 pub(crate) struct Online {
     slots: usize,
-    /// The time of a copy between the working buffer and a slot over that of as many steps forward as there are slots.
+    /// Time of a copy between the working buffer and a slot, divided by the time of `slots` forward steps.
     copy_share: f64,
     rooms: Vec<usize>,
-    /// In ascending order of their steps.
+    /// The stored states in ascending order of their steps.
     states: Vec<State>,
     at: usize,
     /// Transfers begun on each link down.
@@ -42,7 +45,7 @@ pub(crate) struct Online {
 }
 
 impl Online {
-    /// A rule for the slots and the rooms of a machine, and for its times of a step and of a copy. Rates of links are not used.
+    /// Makes a rule from a machine's slots, rooms, and times of a step and of a copy. Rates of links are not used.
     pub(crate) fn new(machine: &Machine) -> Self {
         let model = Model::new(machine, usize::MAX);
         let hops = 0..model.hops.len();
@@ -64,13 +67,12 @@ impl Online {
         states.into_iter().map(|state| state.step).collect()
     }
 
-    /// Transfers begun on each link down.
+    /// Returns the number of transfers that began on each link down.
     pub(crate) fn begun(&self) -> Vec<usize> {
         self.sent.iter().map(Vec::len).collect()
     }
 
-    /// Adds what is done before the next forward step, and that step, to the actions. `link_free` tells of the link down to each
-    /// tier whether it is idle.
+    /// Adds the next forward step and the actions before it. `link_free` has true for each link down that is idle.
     pub(crate) fn step(&mut self, link_free: &[bool]) {
         let is_free = |hop: usize| link_free.get(hop) == Some(&true);
         for hop in (1..self.rooms.len()).rev() {
@@ -107,9 +109,9 @@ impl Online {
 
     /// Returns the least distance, in steps, between two states that are stored.
     ///
-    /// The states of a sweep that ended here would lie `apart` from each other. Of states that are stored less than half as far apart,
-    /// each second one is forgotten before the sweep is twice as long. The best place for a state saves about a step of the reversal, so
-    /// copies of all states are worth their time until they take as long as there are slots.
+    /// If the sweep ended here, its states would be `apart` steps from each other. If states are stored less than half as far apart,
+    /// each second one is forgotten before the sweep is twice as long. The best place for a state saves about a step of the reversal.
+    /// Copies of all states are therefore worth their time until together they take as long as `slots` steps.
     fn spacing(&self) -> usize {
         let apart = self.at / self.states.len().max(1);
         match self.at as f64 * self.copy_share > 1.0 {
@@ -123,7 +125,7 @@ impl Online {
         levels.filter(|&of| of == level).count()
     }
 
-    /// Sends a state from a level down.
+    /// Sends a state from `level` to the tier below.
     fn send(&mut self, level: usize) {
         let at = self.at;
         let last = self.sent[level].last();
@@ -136,11 +138,11 @@ impl Online {
         }
     }
 
-    /// Forgets the state whose loss repeats the fewest steps, of those on some levels, and returns its level; among equals, on the
-    /// device the oldest, below the one whose neighbours are nearest. The first state of all always stays.
+    /// Forgets the state on some levels whose loss repeats the fewest steps, and returns its level. Among equal states, forgets the
+    /// oldest on the device, or below the device the one whose neighbours are nearest to each other. The first state always stays.
     fn forget_cheapest(&mut self, is_among: impl Fn(usize) -> bool) -> Option<usize> {
         let at = |index: usize| self.states.get(index).map_or(self.at, |state| state.step);
-        // Slots that are left for each gap while it is reversed: older states have theirs.
+        // Slots that are left for each gap while it is reversed. Older states then still have their slots.
         let mut left = self.slots;
         let slots = self.states.iter().map(|state| {
             let others = left.saturating_sub(1);
@@ -173,7 +175,7 @@ impl Online {
         Some(level)
     }
 
-    /// Ends the sweep at the step that it stands at, and plans the reversal on the machine, whose rates the sweep has measured.
+    /// Ends the sweep at its current step, and plans the reversal on `machine`, whose rates the sweep has measured.
     pub(crate) fn end(mut self, machine: &Machine) -> Plan {
         if self.at == 0 {
             self.step(&[]);

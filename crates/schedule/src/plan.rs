@@ -21,7 +21,7 @@ pub struct Plan {
     steps: usize,
     /// Steps, in ascending order, whose states went down before they were forgotten in the sweep.
     sent: Vec<usize>,
-    /// The actions were given, not chosen.
+    /// True if the caller gave the actions; they are then never replaced.
     is_given: bool,
 }
 
@@ -52,7 +52,7 @@ impl Plan {
         Self::new(machine, steps, stream::stream(&line, &model))
     }
 
-    /// Returns the plan of H-Revolve, the best of those that wait for their transfers. `None` if it is not quickly found: see
+    /// Returns the plan of H-Revolve, the best of the plans that wait for their transfers. `None` if finding it takes too long: see
     /// [`Machine::blocking`].
     #[must_use]
     pub fn blocking(machine: &Machine, steps: usize) -> Option<Self> {
@@ -60,8 +60,8 @@ impl Plan {
         Some(Self::of(machine, steps, actions))
     }
 
-    /// Returns the plan that stores every so-manieth state in the sweep, with 1 all of them, and those between two of them when
-    /// they are needed.
+    /// Returns the plan whose sweep stores each state whose step is a multiple of `every` (all states with 1). The reversal stores the
+    /// states between two of them when it needs them.
     #[must_use]
     pub fn every(machine: &Machine, steps: usize, every: usize) -> Self {
         let model = Model::new(machine, steps);
@@ -71,7 +71,7 @@ impl Plan {
         Self::of(machine, steps, stream::stream(&line, &model))
     }
 
-    /// A plan of these actions, whose expected time is that of its replay.
+    /// Makes a plan of these actions. The plan's expected time is that of its replay.
     #[must_use]
     pub fn of(machine: &Machine, steps: usize, actions: Vec<Action>) -> Self {
         let is_given = true;
@@ -79,14 +79,15 @@ impl Plan {
         Self { is_given, ..plan }.judged(machine)
     }
 
-    /// Returns the best plan that uses the device alone: Revolve's, with copies counted.
+    /// Returns the best plan that uses the device alone: that of Revolve, with copies counted.
     #[must_use]
     pub fn on_device(machine: &Machine, steps: usize) -> Self {
         let actions = Self::best(&machine.without_tiers(), steps).actions;
         Self::of(machine, steps, actions)
     }
 
-    /// The plan of a sweep that is over and sent these states down before it forgot them. Its reversal is the best that is tried.
+    /// Makes the plan of a sweep that has ended, with the best of the tried reversals. `sent` are the states that the sweep sent
+    /// down before it forgot them.
     pub(crate) fn of_sweep(
         machine: &Machine,
         steps: usize,
@@ -98,7 +99,7 @@ impl Plan {
         Self { sent, ..plan }.reversed(machine)
     }
 
-    /// The plan on a machine as its sweep, which is over, measured it. Chosen actions are replaced by better ones; given ones stay.
+    /// Returns the plan on the machine that its ended sweep measured. Chosen actions are replaced by better ones; given actions stay.
     pub(crate) fn again(&self, machine: &Machine) -> Self {
         let plan = self.clone().seen_on(machine);
         match self.is_given {
@@ -107,14 +108,14 @@ impl Plan {
         }
     }
 
-    /// The same actions with the bound and the time of a machine.
+    /// Returns the same actions with the bound and the time of a machine.
     pub(crate) fn seen_on(mut self, machine: &Machine) -> Self {
         self.bound = machine.bound(self.steps);
         self.judged(machine)
     }
 
-    /// The plan with the best reversal of its sweep, or the plan itself, if it has a time. A search has no more replays than take half
-    /// of the time that the plan is above its bound; all of them, if the plan has no time.
+    /// Returns the plan with the best reversal of its sweep; the plan itself, if no reversal is better. The replays of the search take
+    /// at most half of the time by which the plan exceeds its bound. If the plan has no time, all reversals are tried.
     fn reversed(self, machine: &Machine) -> Self {
         let model = Model::new(machine, self.steps);
         let time = |plan: &Self| plan.expected().unwrap_or(Duration::MAX);
@@ -136,26 +137,25 @@ impl Plan {
         self
     }
 
-    /// The actions, in their order.
+    /// Returns the actions, in their order.
     pub fn actions(&self) -> impl ExactSizeIterator<Item = Action> + '_ {
         self.actions.iter().copied()
     }
 
-    /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed, or
-    /// whose states do not fit the tiers.
+    /// Returns the time of the plan's replay. `None` if the plan was not replayed, or its states do not fit the tiers.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.times?.total).ok()
     }
 
-    /// The part of the [expected](Self::expected) time that follows the end of the sweep.
+    /// Returns the part of the [expected](Self::expected) time that follows the end of the sweep.
     #[must_use]
     pub fn reversal(&self) -> Option<Duration> {
         let times = self.times?;
         Duration::try_from_secs_f64(times.total - times.sweep).ok()
     }
 
-    /// A time that no schedule beats.
+    /// Returns the bound: a time that no schedule beats.
     #[must_use]
     pub fn bound(&self) -> &Bound {
         &self.bound

@@ -8,7 +8,7 @@ use crate::residency::{Residency, Stay, Transfer};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Times {
     pub(crate) total: f64,
-    /// Until the state after the last step exists.
+    /// Seconds until the state after the last step exists.
     pub(crate) sweep: f64,
 }
 
@@ -67,8 +67,9 @@ pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Optio
 struct Link<'a> {
     /// Seconds of a byte.
     time: f64,
-    /// The transfers in their order, and the number of them that have begun.
+    /// The transfers in their order.
     transfers: &'a [Transfer],
+    /// Number of transfers that have begun.
     begun: usize,
     /// The end of the transfer under way.
     until: Option<f64>,
@@ -76,8 +77,9 @@ struct Link<'a> {
 
 struct Player<'a> {
     model: &'a Model,
-    /// The stays with the uses that are left, and of each if the state is there.
+    /// The stays, with the uses that are left.
     stays: Vec<Stay>,
+    /// True for each stay whose state is on its tier.
     is_there: Vec<bool>,
     free: Vec<u64>,
     links: Vec<Link<'a>>,
@@ -87,7 +89,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Starts the next action if the device is idle and has what the action needs.
+    /// Starts the next action if the device is idle, and has the slot or the state that the action needs. Returns true if it did.
     fn begin_action(&mut self, action: &Action, stay: usize) -> bool {
         let Model { copy, .. } = self.model;
         let time = match *action {
@@ -108,7 +110,7 @@ impl Player<'_> {
         true
     }
 
-    /// Starts the first transfer of each idle link that may begin.
+    /// Starts the next transfer of each idle link, if it may begin. Returns true if any started.
     fn begin_transfers(&mut self) -> bool {
         let mut any = false;
         for link in self.links.iter_mut().filter(|link| link.until.is_none()) {
@@ -132,7 +134,7 @@ impl Player<'_> {
         self.release(stay);
     }
 
-    /// A state is decoded at its first use.
+    /// Counts a use of a state. The first use decodes the state.
     fn use_once(&mut self, stay: usize) {
         self.stays[stay].uses -= 1;
         self.stays[stay].is_encoded = false;

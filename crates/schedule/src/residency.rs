@@ -1,33 +1,34 @@
-//! The stays that the states of a stream have on each tier: by Belady's rule, which for reversals is that of a stack.
+//! The stays that the states of a stream have on each tier, by Belady's rule. For reversals, it is the rule of a stack.
 //!
-//! The state of the highest step is used first. A full tier therefore gives up the lowest step that it holds. Nothing here
-//! depends on time; the replay adds it.
+//! The state of the highest step is used first. A full tier therefore gives up the lowest step that it holds. Stays do not
+//! depend on time, which the replay adds.
 
 use crate::action::Action;
 use crate::machine::Model;
 use std::collections::VecDeque;
 
-/// A stay of a state on a tier: from its arrival until it was used so many times. Transfers to other tiers are uses.
+/// A stay of a state on a tier: from its arrival until it was used `uses` times. Transfers to other tiers are uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stay {
     pub(crate) level: usize,
-    /// Slots on the device, bytes below. A state that is forgotten on arrival takes no room there, but the link's time.
+    /// Slots on the device, bytes below; 0 for a state that is forgotten on arrival, which costs the link's time only.
     pub(crate) size: u64,
     pub(crate) uses: usize,
-    /// The state comes from below and is compressed.
+    /// True if the state comes from below and is compressed.
     pub(crate) is_encoded: bool,
-    /// Indices of the actions at which the stay begins and ends.
+    /// Index of the action at which the stay begins.
     begin: usize,
+    /// Index of the action at which the stay ends.
     end: usize,
 }
 
-/// A transfer over a hop, between two stays. Lists have them in the order in which the stream needs them.
+/// A transfer over a hop, between two stays. Lists of transfers have the order in which the stream needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) source: usize,
     pub(crate) target: usize,
     pub(crate) bytes: u64,
-    /// Index of the first action beside which it may begin without taking room that others need.
+    /// Index of the first action beside which the transfer may begin without taking room that others need.
     pub(crate) from: usize,
 }
 
@@ -38,27 +39,27 @@ pub(crate) struct Residency {
     pub(crate) of_action: Vec<usize>,
     /// Slots on the device, and bytes of each tier below.
     pub(crate) rooms: Vec<u64>,
-    /// The transfers up and those down of one hop after the other.
+    /// Two lists for each hop: its transfers up, then its transfers down.
     pub(crate) links: Vec<Vec<Transfer>>,
 }
 
-/// A state that is saved. A step that is saved again has another version.
+/// A state that is saved. A step that is saved again is another version.
 struct Version {
     step: usize,
     coded: bool,
     /// Bytes below the device.
     bytes: u64,
-    /// The last action that uses it on the tier in question.
+    /// The last action that uses the version on the tier that is being filled.
     last: Option<usize>,
 }
 
-/// A version that a tier takes in at an action, or is asked for.
+/// A version that a tier takes in at an action, or has to provide for one (`is_use`).
 #[derive(Clone, Copy)]
 struct Demand {
     at: usize,
     version: usize,
     is_use: bool,
-    /// The first action beside which its transfer may begin.
+    /// The first action beside which the version's transfer may begin.
     from: usize,
     /// The stay on the tier above.
     above: usize,
@@ -67,8 +68,8 @@ struct Demand {
 const NONE: usize = usize::MAX;
 
 impl Residency {
-    /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored. `sent` has the
-    /// steps, in ascending order, whose states go down although the sweep forgets them, as nobody knew.
+    /// Computes the stays. Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored.
+    /// `sent` has the steps, in ascending order, whose states went down before the sweep forgot them.
     pub(crate) fn new(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Self> {
         let mut current = vec![NONE; model.steps];
         let (mut versions, mut demands) = (Vec::<Version>::new(), Vec::new());
@@ -118,7 +119,8 @@ impl Residency {
         for level in 0..residency.rooms.len() {
             let mut below = residency.fill(level, &versions, &demands)?;
             residency.advance(level, &mut below, sweep_end);
-            // The last use of a version on the tier below is its last way up. One that only goes down leaves there on arrival.
+            // The last use of a version on the tier below is its last transfer up. A version without transfers up leaves that tier on
+            // arrival.
             versions.iter_mut().for_each(|version| version.last = None);
             for demand in below.iter().filter(|demand| demand.is_use) {
                 versions[demand.version].last = Some(demand.at);
@@ -139,10 +141,10 @@ impl Residency {
         versions: &[Version],
         demands: &[Demand],
     ) -> Option<Vec<Demand>> {
-        // In ascending order of their steps: nearly all come last and leave first or last.
+        // The versions on the tier in ascending order of their steps. Nearly all are inserted last and removed first or last.
         let mut residents = VecDeque::new();
         let mut used = 0;
-        // The stay of each version that is there, and the action at which it left last for the tier below.
+        // By version: the stay on this tier, and the action at which the version last left for the tier below.
         let (mut open, mut left) = (vec![None; versions.len()], vec![None; versions.len()]);
         let mut below = Vec::new();
         for &demand in demands {
@@ -218,15 +220,15 @@ impl Residency {
 
     /// Lets transfers up begin as early as the room allows, in their order.
     fn advance(&self, level: usize, demands: &mut [Demand], sweep_end: usize) {
-        // Changes of the room that is taken, by action.
+        // Changes of the used room, by action.
         let mut changes = vec![0i64; self.of_action.len() + 1];
         let is_here = |stay: &&Stay| stay.level == level && stay.uses > 0;
         for stay in self.stays.iter().filter(is_here) {
             changes[stay.begin] += stay.size as i64;
             changes[stay.end + 1] -= stay.size as i64;
         }
-        // Transfers begin in their order. So beside an action, all have begun that are needed later, and the bytes of all transfers
-        // up to the last of these are limited there. Limits ascend: an earlier one that is no lower than a later one never counts.
+        // Transfers begin in their order. The room that is free beside an action therefore limits the bytes of all transfers that have
+        // begun by then. `limits` ascends: an earlier limit that is not below a later one never counts.
         let mut limits = VecDeque::new();
         let (mut free, mut arriving, mut next) = (self.rooms[level] as i64, 0, 0);
         let mut earliest = sweep_end;

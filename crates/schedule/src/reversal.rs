@@ -1,14 +1,14 @@
-//! Reversals of a sweep that is over.
+//! Reversals of a sweep that has ended.
 
 use crate::action::Action;
 use crate::machine::Model;
 use crate::shape;
 use crate::stream::{Stored, Writer};
 
-/// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
+/// Slots for the states of gaps, beyond the free slots of the device. A negative number keeps slots for fetches.
 const SPILLS: [i32; 6] = [-1, 0, -2, 2, 6, 20];
 
-/// The streams that begin with this one's sweep, each with another reversal.
+/// Returns streams that begin with the sweep of `actions`, each with another reversal.
 pub(crate) fn ways<'a>(
     model: &'a Model,
     actions: &'a [Action],
@@ -31,7 +31,7 @@ pub(crate) fn ways<'a>(
             left => left,
         };
     }
-    // Of the slowest tier, all states, or the oldest ones, or none: the first state of all stays, on a faster tier then.
+    // Number of states that stay on the slowest tier: all, the oldest ones, or none. With none, the first state is on a faster tier.
     let mut kept: Vec<usize> = (0..4).map(|part| slowest - slowest * part / 4).collect();
     kept.extend([slowest.min(1), 0]);
     kept.dedup();

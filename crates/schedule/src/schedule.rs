@@ -3,11 +3,11 @@ use crate::machine::Machine;
 use crate::online::Online;
 use crate::plan::Plan;
 
-/// The actions of one reversed computation, one after the other: those of a plan, or those of the online rule until the
-/// length of the sweep is told.
+/// The actions of one reversed computation, one after the other: those of a plan, or those of the online rule until
+/// [`end`](Self::end) tells the length of the sweep.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The rule of a sweep that goes on until [`Schedule::end`]. There is a plan in its place afterwards.
+    /// The rule of a sweep of unknown length. [`Schedule::end`] replaces it by a plan.
     sweep: Option<Online>,
     plan: Option<Plan>,
     /// Actions that were returned.
@@ -15,7 +15,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of [`Plan::best`] for a number of steps, or of a rule for an unknown one, which forgets the state whose loss repeats the fewest steps.
+    /// Makes the schedule of [`Plan::best`] for a number of steps. For `None`, an online rule makes the sweep, which forgets the states
+    /// whose loss repeats the fewest steps.
     #[must_use]
     pub fn new(machine: &Machine, steps: Option<usize>) -> Self {
         match steps {
@@ -28,8 +29,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the next action, or `None` after the last one. `link_free` tells of the link down to each tier whether it is
-    /// idle; only a sweep of unknown length asks for it.
+    /// Returns the next action, or `None` after the last one. `link_free` has true for each link down that is idle; only a sweep of
+    /// unknown length reads it.
     pub fn next_action(&mut self, link_free: &[bool]) -> Option<Action> {
         let ahead = self.ahead().next();
         if let (None, Some(rule)) = (ahead, &mut self.sweep) {
@@ -40,29 +41,29 @@ impl Schedule {
         Some(action)
     }
 
-    /// Ends a sweep of unknown length at the step that the last action leads to, and plans the reversal on a machine as it
-    /// was measured. Does nothing if the length is known.
+    /// Ends a sweep of unknown length at the step that the last action leads to, and plans the reversal on the measured machine. Does
+    /// nothing if the length is known.
     pub fn end(&mut self, machine: &Machine) {
         if let Some(rule) = self.sweep.take() {
             self.plan = Some(rule.end(machine));
         }
     }
 
-    /// Plans the reversal again when the sweep is over, as far as actions go, on the machine as the sweep measured it: its expected
-    /// time is that of this machine then. A plan of given actions ([`Plan::of`]) keeps them.
+    /// Plans the reversal again on the machine that the sweep measured, if the next action is the end of the sweep. The plan's
+    /// expected time is then that on this machine. A plan of given actions ([`Plan::of`]) keeps its actions.
     pub fn plan_again(&mut self, machine: &Machine) {
         if self.ahead().next() == Some(Action::EndForward) {
             self.plan = self.plan.as_ref().map(|plan| plan.again(machine));
         }
     }
 
-    /// The plan, as soon as the length of the sweep is known.
+    /// Returns the plan; `None` until the length of the sweep is known.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
 
-    /// Actions to come. Of a sweep of unknown length, those up to the next forward step at most.
+    /// Returns the actions to come. In a sweep of unknown length, only those up to the next forward step are known.
     pub fn ahead(&self) -> impl ExactSizeIterator<Item = Action> + '_ {
         let swept = self.sweep.as_ref().map(|rule| &rule.actions);
         let actions = self.plan.as_ref().map(|plan| &plan.actions).or(swept);
@@ -70,16 +71,16 @@ impl Schedule {
         actions.iter().copied().skip(self.given)
     }
 
-    /// Steps of the states that a sweep of unknown length has stored, in the order in which hints name their restores until it ends: those
-    /// for the device first, then those for each tier below, and of each the newest first. So an engine that moves down the states that are
-    /// read last moves those that the rule sent down. Empty as soon as the length is known.
+    /// Returns the steps of the states that a sweep of unknown length has stored: those on the device first, then those on each tier
+    /// below, and on each tier the newest first. Hints name the restores in this order until the sweep ends. An engine moves down the
+    /// states that are read last, so it moves the states that the rule sent down. Empty once the length is known.
     #[must_use]
     pub fn by_tier(&self) -> Vec<usize> {
         self.sweep.as_ref().map_or_else(Vec::new, Online::by_tier)
     }
 
-    /// Transfers that a sweep of unknown length has begun on the link down to each tier. As long as a link has ended fewer, it
-    /// is not idle. Empty as soon as the length is known.
+    /// Returns the number of transfers that a sweep of unknown length has begun on the link down to each tier. A link that has ended
+    /// fewer is not idle. Empty once the length is known.
     #[must_use]
     pub fn moved(&self) -> Vec<usize> {
         self.sweep.as_ref().map_or_else(Vec::new, Online::begun)

@@ -9,25 +9,28 @@ use crate::shape::Shape;
 use crate::stream::{self, Stored};
 use std::collections::HashSet;
 
-/// The most actions that a search replays, and those more for each step.
+/// Most actions that a search replays, without those for each step.
 const WORK: usize = 1_600_000;
+/// Actions that a search replays in addition for each step.
 const WORK_OF_STEP: usize = 400;
 
 /// Shares of the states that the bound stores below the device.
 const SHARES: [f64; 7] = [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3];
 
-/// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches. The last number stands for the
-/// room of all tiers: states of the sweep leave room as they are used.
+/// Slots for the states of gaps, beyond the free slots of the device. A negative number keeps slots for fetches. The last number
+/// stands for the room of all tiers, as states of the sweep leave room once they are used.
 const SPILLS: [i32; 4] = [-1, 0, 3, 1 << 16];
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
     bound: f64,
-    /// The best stream so far, and the seconds that it takes.
+    /// The best stream so far.
     actions: Vec<Action>,
+    /// Seconds that the best stream takes.
     least: f64,
-    /// The best shape so far, and the seconds that its stream takes.
+    /// The best shape so far.
     shape: Shape,
+    /// Seconds that the stream of the best shape takes.
     seconds: f64,
     tried: HashSet<Shape>,
     work: usize,
@@ -53,7 +56,7 @@ impl<'a> Search<'a> {
             search.start(tiers);
         }
         search.climb();
-        // Single changes end where none helps. Others may not.
+        // `climb` changes one number at a time, and ends if no single change helps. Random changes may still help.
         let mut dice = Dice(1);
         for share in [0.8, 0.9, 1.0] {
             search.polish(share, &mut dice);
@@ -80,21 +83,21 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The search is over: the bound is met, or this share of the work is done.
+    /// Returns true if the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
         let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
         self.work as f64 > most * share || self.least <= self.bound * 1.0005 + 1e-9
     }
 
-    /// Tries lines for the nearest so many tiers: those below them may not be worth their transfers, and then their rates change
-    /// nothing.
+    /// Tries lines for the nearest `tiers` tiers. Lower tiers may not be worth their transfers; then their rates should change no
+    /// line.
     fn start(&mut self, tiers: usize) {
         let model = self.model;
         let (steps, slots) = (model.steps, model.slots);
         let mut near = model.clone();
         near.hops.truncate(tiers);
         let bound = Bound::of(&near);
-        // Revolve with the room of these tiers: that on the device fits always.
+        // Revolve with the room of these tiers. The one with the room of the device always fits.
         self.try_shape(Shape {
             slots: near.all_room(),
             ..Shape::new(model, 0, steps)
@@ -140,7 +143,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Moves single states of the best shape's line, and ranges of them, at random, until this share of the work is done.
+    /// Changes states or ranges of states of the best shape's line at random, until this share of the work is done.
     fn polish(&mut self, share: f64, dice: &mut Dice) {
         let mut line = self.shape.line(self.model);
         let mut time = f64::INFINITY;
@@ -162,7 +165,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Moves one number of a shape by a share of it, at least by 1.
+/// Changes one number of a shape by a share of it, at least by 1.
 fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
     let by = |unit: f64| ((unit * share.abs()).ceil().max(1.0) * share.signum()) as i64;
     let moved = |value: usize, least: i64, most: usize| {
@@ -189,7 +192,7 @@ impl Dice {
         (self.0 >> 33) as usize % below.max(1)
     }
 
-    /// Takes a state out, puts one in, or changes the slots or the steps of one or of some.
+    /// Removes a state, inserts one, or changes the slots or the steps of one or several states.
     fn vary(&mut self, line: &mut Vec<Stored>, steps: usize) {
         let at = self.next(line.len());
         let some = match self.next(2) {

@@ -1,12 +1,12 @@
-//! Lines: which states the sweep stores, drawn from a few numbers.
+//! Lines: the states that the sweep stores, computed from a few numbers.
 
 use crate::binomial;
 use crate::bound::Bound;
 use crate::machine::Model;
 use crate::stream::Stored;
 
-/// The numbers that a line is drawn from. Steps before the last part have `below` states for the tiers below, the last
-/// part has states for the device alone.
+/// The numbers that a line is computed from. The steps before the last part store `below` states for the tiers below; the last
+/// part stores states for the device alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// States stored for the tiers below.
@@ -15,14 +15,14 @@ pub(crate) struct Shape {
     pub(crate) last: usize,
     /// States that the last part stores. Tiers below lend the slots that the device lacks.
     pub(crate) slots: usize,
-    /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
+    /// Slots for the states of gaps, beyond the free slots of the device. A negative number keeps slots for fetches.
     pub(crate) spill: i32,
     /// Thousandths of the states below that go down compressed.
     pub(crate) coded: usize,
 }
 
 impl Shape {
-    /// A line with so many states below, whose last part is `last` steps long.
+    /// Makes the shape of a line with `below` states below, whose last part has `last` steps.
     pub(crate) fn new(model: &Model, below: usize, last: usize) -> Self {
         Self {
             below,
@@ -33,14 +33,14 @@ impl Shape {
         }
     }
 
-    /// The line of the bound's linear programme, with a share of its states below, and the steps of the last part.
+    /// Makes the shape that the bound's linear programme suggests, with a share of the programme's states below.
     pub(crate) fn of_bound(model: &Model, bound: &Bound, share: f64) -> Self {
         let below = ((bound.stored() - bound.device) * share) as usize;
         let left = 1.0 - below as f64 / model.steps as f64;
         Self::new(model, below, (model.slots as f64 / left.max(1e-3)) as usize)
     }
 
-    /// The stored states in ascending order, the first step's among them.
+    /// Returns the stored states in ascending order, with the state of the first step.
     pub(crate) fn line(&self, model: &Model) -> Vec<Stored> {
         let steps = model.steps;
         let last = match self.below {
@@ -70,7 +70,7 @@ impl Shape {
     }
 }
 
-/// Slots for a gap, if so many of the device are taken and so many more are lent by the tiers below.
+/// Returns the slots for a gap if `taken` slots of the device are taken and the tiers below lend `spill` more.
 pub(crate) fn free(model: &Model, taken: usize, spill: i32) -> usize {
     (model.slots as i64 - taken as i64 + i64::from(spill)).max(0) as usize
 }

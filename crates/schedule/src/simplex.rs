@@ -2,13 +2,12 @@
 
 const NEAR_ZERO: f64 = 1e-10;
 
-/// Returns the `x >= 0` that meets all rows but the last one and has the largest `gain · x`, of which the last row has the factors. Any
-/// other row has those of `factors · x <= limit`, and behind them the limit, which is at least 0. Bland's rule keeps it from
-/// running in circles.
+/// Returns the `x >= 0` that meets all constraints and has the largest `gain · x`. The last row is `gain`. Each other row is a
+/// constraint `factors · x <= limit`: the factors, then the limit, which is at least 0. Bland's rule prevents cycles.
 pub(crate) fn maximise(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let gain = rows.len() - 1;
     let limit = rows[gain].len() - 1;
-    // The rest that each row leaves of its limit is an unknown, too.
+    // The slack of each row is an unknown, too.
     let mut basis: Vec<usize> = (limit + 1..=limit + gain).collect();
     for (index, row) in rows.iter_mut().enumerate() {
         row.resize(limit + 1 + gain, 0.0);

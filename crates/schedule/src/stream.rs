@@ -9,13 +9,13 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) at: usize,
-    /// Slots for the gap behind it.
+    /// Slots for the gap after the state.
     pub(crate) inner: usize,
-    /// The state goes down compressed.
+    /// True if the state goes down compressed.
     pub(crate) coded: bool,
 }
 
-/// The stream that stores the states of a line, and reverses it.
+/// Returns the stream whose sweep stores the states of a line, with its reversal.
 pub(crate) fn stream(line: &[Stored], model: &Model) -> Vec<Action> {
     let mut writer = Writer::new(Vec::new(), 0, model.steps);
     for &Stored { at, coded, .. } in line {
@@ -25,26 +25,26 @@ pub(crate) fn stream(line: &[Stored], model: &Model) -> Vec<Action> {
     writer.gaps(line, model)
 }
 
-/// The next decision about a gap, whose states are stored in some place.
+/// The next decision about a gap, with the place of the gap's states.
 pub(crate) enum Choice<P> {
-    /// Each step is reached from the first state.
+    /// Each step is computed from the gap's first state.
     Repeat,
-    /// The gap has another place.
+    /// The gap gets another place.
     Move(P),
-    /// The state that is so many steps behind the first one is stored. The steps before it and behind it have these places.
+    /// The state this number of steps after the first one is stored. The steps before it and after it get these places.
     Split(usize, P, P),
 }
 
 pub(crate) struct Writer {
     actions: Vec<Action>,
-    /// The step whose state the working buffer has.
+    /// The step whose state is in the working buffer.
     at: Option<usize>,
     steps: usize,
     is_swept: bool,
 }
 
 impl Writer {
-    /// The writer of a stream that begins with these actions, which lead to the step `at`.
+    /// Makes the writer of a stream that begins with these actions, which lead to the step `at`.
     pub(crate) fn new(actions: Vec<Action>, at: usize, steps: usize) -> Self {
         Self {
             actions,
@@ -77,7 +77,7 @@ impl Writer {
         self.at = None;
     }
 
-    /// The whole stream of a sweep that stored a line: the reversal by binomial checkpointing is its end.
+    /// Returns the whole stream of a sweep that stored a line. The stream ends with the reversal by binomial checkpointing.
     pub(crate) fn gaps(mut self, line: &[Stored], model: &Model) -> Vec<Action> {
         self.end_sweep();
         let room = model.all_room();
@@ -95,7 +95,7 @@ impl Writer {
         self.actions
     }
 
-    /// The whole stream of a computation that is one gap.
+    /// Returns the whole stream of a computation that is one gap.
     pub(crate) fn all<P>(
         mut self,
         place: P,
@@ -106,7 +106,7 @@ impl Writer {
         self.actions
     }
 
-    /// Reverses the steps of a gap, whose first state is stored, and forgets that. A gap in the sweep ends with it.
+    /// Reverses the steps of a gap, whose first state is stored, and forgets that state. If the sweep has not ended, the gap ends it.
     fn gap<P>(&mut self, steps: Range<usize>, place: P, choose: impl Fn(&P, usize) -> Choice<P>) {
         let mut open = vec![(steps, place)];
         while let Some((Range { start, end }, place)) = open.pop() {
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Brings a stored state to the working buffer, unless it is there.
+    /// Restarts from a stored state, unless the working buffer has that state.
     fn stand(&mut self, step: usize) {
         if self.at != Some(step) {
             self.actions.push(Action::Restart { step });
@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Reverses steps from their first state alone, and forgets it.
+    /// Reverses steps from their first state alone, and forgets that state.
     fn repeat(&mut self, steps: Range<usize>) {
         if !self.is_swept {
             self.end_sweep();

@@ -23,7 +23,7 @@ pub struct Bound {
     /// ns, of all GPUs together, in which their applications do not compute: the least possible
     /// [`Outcome::lost_ns`](crate::Outcome::lost_ns). Without waits and barriers, their blocking time.
     pub lost_ns: u64,
-    /// Part of it that an endless cache would cost: ns of copies between the applications' memory and the fastest tier.
+    /// Part of `lost_ns` that remains with a fastest tier of any size: ns of copies between the applications' memory and that tier.
     pub copies_ns: u64,
 }
 
@@ -35,7 +35,7 @@ struct HopBytes {
 }
 
 impl HopBytes {
-    /// Returns the ns that a link needs for it, if it carries nothing else.
+    /// Returns the ns that a link needs for these bytes, if it carries nothing else.
     fn over(self, link: &Link) -> f64 {
         let Self { down, up } = self;
         let time = |bytes: f64, bandwidth: u64| match bandwidth {
@@ -92,7 +92,7 @@ fn copies_of(clients: &[Vec<Step>]) -> f64 {
     clients.iter().flatten().map(|step| step.copy_ns).sum()
 }
 
-/// Returns true if all have as many calls, and barriers at the same places.
+/// Returns true if all clients have the same number of calls, and barriers at the same places.
 fn are_aligned(clients: &[Vec<Step>]) -> bool {
     let Some((first, others)) = clients.split_first() else {
         return true;
@@ -103,8 +103,8 @@ fn are_aligned(clients: &[Vec<Step>]) -> bool {
     })
 }
 
-/// Returns the longest path over the steps of neighbours that do the same: the least ns that they have lost together,
-/// by node. Node `k` is the end of the first `k` steps of each.
+/// Returns the longest path over the steps of neighbours with aligned steps: the least ns that they have lost together, by
+/// node. Node `k` is the end of the first `k` steps of each.
 fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     let count = clients.first().map_or(0, Vec::len);
     let is_barrier = |at: usize| clients.iter().any(|steps| steps[at].is_barrier());
@@ -117,7 +117,7 @@ fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
         let is_common = from == 0 || is_barrier(from - 1);
         let begins_phase = from == 0 || clients[0][from].begins_phase_after(&clients[0][from - 1]);
         let mut windows = all_windows(hardware, clients, from);
-        // No moment of neighbours that share links is looked at.
+        // Neighbours that share links have no moments in the bound.
         let mut moment = match clients {
             [steps] => Moment::new(hardware, steps, from, &lost),
             _ => None,

@@ -93,7 +93,7 @@ impl Flight {
         flights
     }
 
-    /// Makes a copy between two tiers, all of it from the slowest that it reads; `None` without pieces.
+    /// Makes a copy between two tiers: all bytes come from the slowest tier that the transfer reads. `None` without pieces.
     pub(crate) fn between(transfer: &Transfer, asked: u64) -> Option<Self> {
         let from = transfer.from.iter().map(|piece| piece.place.tier).max()?;
         let to = transfer.to.first()?.place.tier;
@@ -120,8 +120,9 @@ impl Flight {
 #[derive(Debug)]
 pub(crate) struct Client<'a> {
     ops: std::slice::Iter<'a, Op>,
-    /// All versions in the order of their restores, and the number of restores that have begun.
+    /// All versions in the order of their restores.
     restores: Vec<Version>,
+    /// Number of restores that have begun.
     restored: usize,
     pub(crate) state: AppState,
     pub(crate) flights: BTreeMap<CopyId, Flight>,
@@ -155,7 +156,8 @@ impl<'a> Client<'a> {
         });
     }
 
-    /// Counts the versions on the fastest tier, without a break, that come after the restore that begins.
+    /// Counts a restore that begins. Records its prefetch distance: the following versions on the fastest tier, up to the first
+    /// that is not there.
     pub(crate) fn measure_distance(&mut self, plan: &Plan) {
         self.restored += 1;
         let following = self.restores.iter().skip(self.restored);
@@ -164,7 +166,7 @@ impl<'a> Client<'a> {
         self.outcome.prefetch_distance.push(distance);
     }
 
-    /// Lets the call's copies begin: so many, down to this tier.
+    /// Lets the call's copies begin. `tier` is the slowest that they use.
     pub(crate) fn grant(&mut self, copies: usize, tier: TierId, now: u64) {
         if let AppState::Calling(call) = &mut self.state {
             call.granted = Some((now, tier));

@@ -49,7 +49,7 @@ pub struct OnDemandJob {
 /// The way of freeing nodes for an on-demand job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// No job is stopped; so many nodes are set aside.
+    /// No job is stopped, as this number of nodes is set aside for on-demand jobs.
     Reserve(u64),
     /// The jobs that were begun last are killed.
     Kill,
@@ -57,7 +57,7 @@ pub enum Strategy {
     System,
     /// The critical data of the jobs that were begun last are saved.
     Application,
-    /// The jobs and options that lose the least: killed, critical data saved, or waited for if they end in time.
+    /// The jobs and options that lose the least. A job is killed, its critical data are saved, or it is awaited if it ends in time.
     LeastLoss,
 }
 

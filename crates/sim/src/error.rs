@@ -26,7 +26,7 @@ pub enum Error {
         /// The plan's answer.
         refusal: Refusal,
     },
-    /// `wait` was answered before everything was on the lowest tier: it is too small.
+    /// `wait` was answered before everything was on the lowest tier, because that tier is too small.
     #[error("GPU {gpu} waits for {versions} versions that cannot reach tier {}", lowest.0)]
     Stalled {
         /// The GPU that made the call.
@@ -44,10 +44,10 @@ pub enum Error {
         /// The broken rule.
         reason: String,
     },
-    /// A job does not fit the cluster, or is none: correct what the message names.
+    /// A job, cluster or system has an impossible size or rate: correct what the message names.
     #[error("the cluster cannot be simulated: {0}")]
     Cluster(String),
-    /// A file of sizes or a schedule does not have the form it should have.
+    /// A line of a file of sizes does not have the expected form.
     #[error("line {line} of the trace is not `version,bytes`: {text:?}")]
     Trace {
         /// The line's number, from 1.

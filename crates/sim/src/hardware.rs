@@ -17,7 +17,7 @@ pub struct Tier {
     pub capacity: u64,
     /// Copies start at multiples of this many bytes.
     pub alignment: u64,
-    /// True if every version is written to the tier as soon as possible.
+    /// True if the plan writes every version to the tier as soon as possible.
     pub eager: bool,
     /// Transfers into the tier at a time, and transfers out of it to faster tiers, for one GPU.
     pub depth: usize,
@@ -42,7 +42,7 @@ impl Tier {
         }
     }
 
-    /// Allows so many transfers into the tier at a time, and out of it to faster tiers.
+    /// Sets the number of transfers into the tier at a time, and of those out of it to faster tiers.
     #[must_use]
     pub fn depth(mut self, transfers: usize) -> Self {
         self.depth = transfers;
@@ -68,7 +68,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes a link of each GPU, with the same bandwidth in both directions, which do not disturb one another.
+    /// Makes a link for each GPU, with the same bandwidth in both directions, which do not slow one another.
     #[must_use]
     pub fn own(bandwidth: u64) -> Self {
         Self {
@@ -157,8 +157,8 @@ impl Hardware {
         self
     }
 
-    /// An H100 with caches of these sizes in bytes over a local disk that carries four transfers at a time each way.
-    /// All bandwidths were measured on a rented one (the book's chapter *Simulation*).
+    /// Makes an H100 with caches of these sizes in bytes over a local disk that carries four transfers at a time each way.
+    /// All bandwidths were measured on a rented H100 (the book's chapter *Simulation*).
     #[must_use]
     pub fn h100(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link {
@@ -170,8 +170,8 @@ impl Hardware {
         Self::of_node(device_cache, host_cache, 1_458_000_000_000, disk)
     }
 
-    /// Nodes of eight H200 that share four links to the host and one disk. The GPUs' bandwidths were measured. The 55
-    /// GB/s that two neighbours share are the worst that was seen there. The disk is that of [`Hardware::h100`].
+    /// Makes nodes of eight H200 that share four links to the host and one disk. The GPUs' bandwidths were measured. The 55
+    /// GB/s that two neighbours share are the lowest measured rate. The disk is that of [`Hardware::h100`].
     #[must_use]
     pub fn hgx_h200(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link::own(2_600_000_000).shared_by(8);

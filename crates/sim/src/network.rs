@@ -54,8 +54,9 @@ struct Flow {
     updated_at: u64,
     /// Time at which the last byte arrives at its rate, rounded up to whole ns; never while a trunk limits it.
     ends: u64,
-    /// The narrow links that it passes, then the trunks.
+    /// The narrow links that it passes.
     path: Box<[usize]>,
+    /// The trunks that it passes.
     trunks: Box<[usize]>,
 }
 
@@ -66,13 +67,15 @@ struct Resource {
     capacity: f64,
     /// The flows that pass it, by their starts.
     flows: Vec<(u64, usize)>,
-    /// Scratch of the filling: bytes/ns left, and flows to share it; flows with a trunk's level; true if others have
-    /// its own.
+    /// Scratch of the filling: bytes/ns that no flow has been given.
     left: f64,
+    /// Scratch: flows that have no rate yet, and share `left`.
     users: usize,
+    /// Scratch: flows that a trunk limits.
     capped: usize,
+    /// Scratch: true if this link limits flows.
     limits: bool,
-    /// The number of the filling that came here last.
+    /// The number of the last filling that visited this link.
     visit: u64,
 }
 
@@ -111,15 +114,17 @@ pub(crate) struct Network {
     flows: Vec<Option<Flow>>,
     free: Vec<usize>,
     started: u64,
-    /// Narrow links whose components are to be filled anew; trunks whose levels are to be found anew; flows that pass
-    /// no link.
+    /// Narrow links whose components are to be filled anew.
     changed: Vec<usize>,
+    /// Trunks whose levels are to be found anew.
     changed_trunks: BTreeSet<usize>,
+    /// New flows that pass no link.
     unlimited: Vec<usize>,
     /// The flows that end first in their components: time, number, index. Some are outdated.
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    /// Ended flows that trunks limited and that were not removed yet, by their starts; and the time of their end.
+    /// Ended flows of trunks that are not removed yet, by their starts.
     due: BTreeSet<(u64, usize)>,
+    /// Time at which the flows of `due` ended, in ns.
     due_at: u64,
     visit: u64,
 }
@@ -166,7 +171,7 @@ impl Network {
                 }
             }
         }
-        // Narrow links tell components apart, so a route of trunks alone gets a link of its own, as wide as they are.
+        // A component is found by its narrow links, so a route of trunks alone gets a narrow link, as wide as the first trunk.
         for route in routes.iter_mut().flatten().flatten() {
             if let (true, Some(&trunk)) = (route.narrow.is_empty(), route.trunks.first()) {
                 route.narrow.push(resources.len());
@@ -190,7 +195,7 @@ impl Network {
         }
     }
 
-    /// Starts a flow of a GPU over some hops. It moves after the next call of [`Network::share`].
+    /// Starts a flow of a GPU over some hops. The flow moves after the next call of [`Network::share`].
     pub(crate) fn start(
         &mut self,
         gpu: usize,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_plan::{Eviction, Version};
 
-/// A direction of a hop: the tier above it, and true for downwards.
+/// A direction of a hop: the tier above the hop, and true for downwards.
 type HopDirection = (usize, bool);
 
 /// The row of a transfer.

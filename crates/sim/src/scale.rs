@@ -7,7 +7,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | exact | the file system's bandwidth is shared evenly by the nodes that write, each with the same limit of its own, which is max-min fair |
+//! | exact | the nodes that write share the file system's bandwidth evenly, and each node's link has the same limit; this is max-min fair |
 //! | exact | GPUs of a node are exchangeable: their bytes are one flow, and the slowest of *g* equally distributed draws is one draw of the *g*-th root of a uniform number |
 //! | approximate | nodes fail independently of what they do, at a constant rate; neighbours fail along with a probability |
 //! | approximate | rebuilding and reading back take the time of the slowest node alone; failures during it begin it again |
@@ -42,7 +42,7 @@ pub struct System {
     pub shared: f64,
     /// Mean time between failures of one node in s; infinite for none.
     pub mtbf: f64,
-    /// The probability that a failure takes the next node along, and then the one after that.
+    /// The probability that a failed node's neighbour fails along with it, then the neighbour's neighbour, and so on.
     pub along: f64,
     /// Time from a failure until its nodes are replaced, in s.
     pub replaced: f64,
@@ -57,7 +57,7 @@ pub struct Job {
     pub rounds: usize,
     /// Time that a GPU computes in a round if it is not slowed down, in s.
     pub interval: f64,
-    /// Unflushed versions that a node can hold: with more, a checkpoint waits.
+    /// Unflushed versions that a node can hold. A checkpoint beyond them waits.
     pub slots: usize,
     /// Number of versions of which one is flushed to the file system.
     pub every: usize,

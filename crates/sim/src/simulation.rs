@@ -29,7 +29,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Makes a simulation with the plan's default policy, [`Residency`], and the sizes of extents that fit its tiers.
+    /// Makes a simulation with the plan's default policy, [`Residency`], and its default sizes of extents.
     #[must_use]
     pub fn new(hardware: Hardware) -> Self {
         Self {
@@ -70,11 +70,11 @@ impl Simulation {
         self.run_recorded(workloads, None)
     }
 
-    /// As [`Simulation::run`], with a timeline in virtual ns: rows for each GPU's application, for the links of its
-    /// transfers, and for its evictions.
+    /// Runs as [`Simulation::run`] does, and writes a timeline in virtual ns. The timeline has rows for each GPU's application,
+    /// for the links of its transfers, and for its evictions.
     ///
     /// # Errors
-    /// As [`Simulation::run`].
+    /// The errors of [`Simulation::run`].
     pub fn run_with_timeline(
         &self,
         workloads: &[Workload],

@@ -38,7 +38,8 @@ pub struct Cell {
     pub name: String,
     /// The hints of the application.
     pub hints: Hints,
-    /// A GPU with links as [`Hardware::h100`] has them; caches and disk are drawn, of wide cells the host's link and its times, too.
+    /// A GPU with the links of [`Hardware::h100`], but drawn caches and a drawn disk. In wide cells, the link to the host and the
+    /// latencies are drawn, too.
     pub hardware: Hardware,
     /// A shot, or several one after the other.
     pub workload: Workload,
@@ -50,8 +51,8 @@ pub fn cells(seed: u64, count: usize) -> Vec<Cell> {
     cells_with(seed, count, &[])
 }
 
-/// As [`cells`], with recorded sizes where it makes sizes up in the shape of recorded shots: stretched to the number of
-/// versions of the cell, and scaled to its bytes. Without any, sizes are made up.
+/// Returns the cells of [`cells`], but with recorded sizes in place of made-up ones: stretched to the number of versions of
+/// the cell, and scaled to its bytes. If `recorded` is empty, the cells are those of [`cells`].
 #[must_use]
 pub fn cells_with(seed: u64, count: usize, recorded: &[Vec<u64>]) -> Vec<Cell> {
     let each = (0..count as u64).map(|at| Parameters::drawn(CellRandom::of(seed, at), recorded));
@@ -64,12 +65,15 @@ struct Parameters {
     interval_us: u64,
     device_mib: u64,
     host_mib: u64,
-    /// MB/s of the disk, each way; true if both ways share the larger of them.
+    /// MB/s to the disk.
     disk_down: u64,
+    /// MB/s from the disk.
     disk_up: u64,
+    /// True if both directions share the larger rate.
     is_shared: bool,
-    /// Versions and MB of one shot.
+    /// Versions of one shot.
     versions: usize,
+    /// MB of one shot.
     megabytes: u64,
     shape: Shape,
     order: Order,
@@ -83,7 +87,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// Draws all parameters, each whatever the others are.
+    /// Draws all parameters, each independently of the others.
     fn drawn(mut random: CellRandom, recorded: &[Vec<u64>]) -> Self {
         let interval_us = random.logarithmic(1_000, 100_000);
         let device_mib = random.logarithmic(512, 16 << 10);
@@ -232,7 +236,7 @@ fn any_order(random: &mut CellRandom, seed: u64) -> Order {
     orders[random.below(orders.len())]
 }
 
-/// Draws, of 18: six times all, three times each of one and none, twice each of the others.
+/// Draws the hints: of 18 draws, six are `All`, three each `Single` and `None`, two each of the others.
 fn hints(random: &mut CellRandom, seed: u64) -> Hints {
     let late = Hints::Late([0, 10, 25, 50][random.below(4)]);
     let parts = Hints::Parts([2, 4, 8, 16][random.below(4)]);

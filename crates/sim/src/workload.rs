@@ -17,10 +17,10 @@ use crate::{Error, Result};
 use std::collections::HashMap;
 use tierflow_plan::{AfterRestore, Version};
 
-/// A step of an application. It takes the next step when this one is done.
+/// A step of an application, which takes the next step when this one is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Computes for so many ns. The cache does not hold it up.
+    /// Computes for this many ns, whatever the cache does.
     Compute(u64),
     /// Checkpoints `bytes` bytes as `version`.
     Checkpoint {
@@ -57,8 +57,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Appends another workload, which begins on the same plan when this one is done. Its versions are numbered on from
-    /// the last of this one. The fate of restored versions stays that of this one.
+    /// Appends another workload, which begins on the same plan when this one is done. The versions of `other` get numbers
+    /// after the largest of this workload. `after_restore` stays that of this workload.
     #[must_use]
     pub fn then(mut self, other: &Self) -> Self {
         let written = self.ops.iter().filter_map(|op| match op {
@@ -139,8 +139,8 @@ impl Workload {
         restored.collect()
     }
 
-    /// Checks that an application could do this: the versions that it restores and drops were checkpointed, and are not
-    /// gone.
+    /// Checks that an application can take these steps: the versions that it restores and drops were checkpointed, and are
+    /// not gone.
     ///
     /// Returns the size of every version in bytes.
     pub(crate) fn validate(&self, gpu: usize) -> Result<HashMap<Version, u64>> {

@@ -1,4 +1,4 @@
-//! A directory of the user's own, where the processes of a machine meet.
+//! A directory that belongs to the user, for files that the user's processes on a machine share.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use crate::workers::Stop;
 use tierflow_device::OwnerProcess;
 
-/// Between two looks at a lock: often at first, as turns are short, and then less.
+/// Shortest and longest time between two tries to take a lock. The first tries come often, as turns are short.
 pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Returns the folder of this user's files for `purpose`: in the directory that the system makes for a user's sessions, or
-/// in the one for temporary files. One who takes another user's place may still have that user's environment.
+/// Returns the folder of this user's files for `purpose`. The folder is in the directory that the system makes for a user's
+/// sessions, or in the directory for temporary files. The environment may name the session directory of another user (after
+/// `su`), so its owner is checked.
 pub(crate) fn of_user(purpose: &str) -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -22,7 +23,8 @@ pub(crate) fn of_user(purpose: &str) -> PathBuf {
     of_user_below(purpose, given.into_iter().chain([usual]))
 }
 
-/// The same, in the first of these directories that is this user's.
+/// Returns the folder in the first directory of `sessions` that belongs to this user, or else in the one for temporary
+/// files.
 fn of_user_below(purpose: &str, mut sessions: impl Iterator<Item = PathBuf>) -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     let is_own = |directory: &PathBuf| {
@@ -43,7 +45,7 @@ pub(crate) fn open(directory: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(why(&format!("cannot be made: {error}"))),
     }
-    // Not followed: where every user may make names, a link may lead anywhere.
+    // A link is not followed: where every user may create files, a link may lead anywhere.
     let found = directory
         .symlink_metadata()
         .map_err(|error| why(&format!("cannot be looked at: {error}")))?;
@@ -59,8 +61,8 @@ pub(crate) fn open(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens a file, and makes it if there is none. Closed when the process runs another program, as all of Rust's files
-/// are.
+/// Opens a file, and makes it if there is none. The system closes the file when the process runs another program, like
+/// all files that Rust opens.
 pub(crate) fn file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -71,7 +73,7 @@ pub(crate) fn file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a file that is not there yet.
+/// Makes a file. Fails if there is one of this name.
 pub(crate) fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -81,7 +83,7 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// A file that is locked until this is dropped, or the process is gone, however it went.
+/// A file that is locked until this value is dropped, or the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct LockedFile {
     pub(crate) file: File,
@@ -89,14 +91,14 @@ pub(crate) struct LockedFile {
 }
 
 impl LockedFile {
-    /// Of a file that this process has locked.
+    /// Wraps a file that this process has locked.
     pub(crate) fn held(file: File) -> Self {
         let owner = OwnerProcess::default();
         Self { file, owner }
     }
 
-    /// Waits for the lock; it is asked for and asked for again rather than waited for, because a wait in the kernel
-    /// could not be ended.
+    /// Waits for the lock until `deadline`, or until `stop` is set. Tries again and again, because `stop` could not end a
+    /// wait in the kernel.
     pub(crate) fn wait(file: File, deadline: Instant, stop: &Stop) -> io::Result<Self> {
         if poll(deadline, stop, || is_free(file.try_lock())) {
             return Ok(Self::held(file));
@@ -107,26 +109,27 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing alone would leave it locked as long as a child that was forked meanwhile lives; and the child itself
-        // would unlock its parent's.
+        // Closing the file without unlocking it would leave it locked while a child that was forked meanwhile lives. A
+        // child does not unlock, as it would unlock its parent's file.
         if self.owner.is_current() {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// Returns true if the lock was free. A file system without locks counts as free: there is nothing to wait for.
+/// Returns true if the lock was free. A file system without locks counts as free, as there is nothing to wait for.
 pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
     !matches!(tried, Err(TryLockError::WouldBlock))
 }
 
-/// Asks until it is done; returns false at the deadline, or once the thread is to end.
+/// Calls `done` until it returns true. Returns false at the deadline, or once the thread is to end.
 pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
     let ask = || done().then_some(());
     poll_unless(|| stop.is_set() || Instant::now() >= deadline, LONGEST, ask).is_some()
 }
 
-/// Asks until there is an answer, with `longest` between two tries at most; returns `None` once it is to give up.
+/// Calls `ask` until there is an answer, with at most `longest` between two calls. Returns `None` once `gives_up` returns
+/// true.
 pub(crate) fn poll_unless<T>(
     gives_up: impl Fn() -> bool,
     longest: Duration,
@@ -149,14 +152,14 @@ pub(crate) fn poll_unless<T>(
 mod tests {
     use super::*;
 
-    /// A directory of another user's.
+    /// Makes a directory of another user. Returns its parent, which is removed when dropped, and its path.
     fn of_another_user() -> (tempfile::TempDir, PathBuf) {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("theirs");
         DirBuilder::new().mode(0o700).create(&path).unwrap();
         match std::os::unix::fs::chown(&path, Some(12_345), None) {
             Ok(()) => (home, path),
-            // Only the system's administrator gives directories away, and has some.
+            // Only the system's administrator may give directories away; `/usr` is the administrator's.
             Err(_) => (home, PathBuf::from("/usr")),
         }
     }

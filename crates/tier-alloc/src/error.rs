@@ -7,7 +7,7 @@ use crate::watermark::{End, Watermark};
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an arena could not do what it was asked. The variant says what the caller does next.
+/// Reasons why a call of this crate failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
     Growth {
         /// Bytes that are usable, and stay so.
         reached: usize,
-        /// Bytes that there were to be.
+        /// Bytes of the whole arena.
         capacity: usize,
         /// The error at the next byte.
         source: device::Error,
@@ -26,7 +26,7 @@ pub enum Error {
     Abandoned {
         /// Bytes that are usable, and stay so.
         reached: usize,
-        /// Bytes that there were to be.
+        /// Bytes of the whole arena.
         capacity: usize,
     },
     /// The range ends beyond the arena: mend the caller.
@@ -34,7 +34,7 @@ pub enum Error {
     BeyondCapacity {
         /// The end of the range.
         end: usize,
-        /// The arena's length in bytes, or what it was resized to.
+        /// The arena's length in bytes, or the length to which it was resized.
         capacity: usize,
     },
     /// The strategy needs a CUDA device: choose another one, or another device.
@@ -49,13 +49,13 @@ pub enum Error {
         /// The setting's name.
         setting: &'static str,
     },
-    /// The strategy has its memory from one call, and gives it back as a whole: choose another one.
+    /// The strategy cannot give memory back in parts: choose another one.
     #[error("the memory of {strategy} cannot be given back in parts")]
     Fixed {
         /// The strategy's name.
         strategy: &'static str,
     },
-    /// The file of the turns cannot be used: name another one.
+    /// The file for pinning in turn cannot be used: name another one.
     #[error("{} cannot be opened to pin in turn: {reason}", path.display())]
     Turns {
         /// The file.
@@ -72,15 +72,15 @@ pub enum Error {
     /// The system refused a thread: raise the limit of processes, or stop some threads.
     #[error("no thread could be started to grow the arena: {reason}")]
     Thread {
-        /// The system's own words.
+        /// The system's message.
         reason: String,
     },
-    /// The device refused, for a reason that has a variant of its own.
+    /// The device refused. The variants of its error say what the caller does next.
     #[error(transparent)]
     Device(#[from] device::Error),
 }
 
-/// Waits until the first `end` of `capacity` bytes are usable, as `level` tells.
+/// Waits until the first `end` of `capacity` bytes are usable, which is when `level` reaches `end`.
 pub(crate) fn wait_usable(level: &Watermark, end: usize, capacity: usize) -> Result<()> {
     if level.level() >= end {
         return Ok(());

@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 use crate::rhythm::Rhythm;
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 
-/// Lets an arena's background work wait while the application copies.
+/// A gate that makes an arena's background work wait while the application copies.
 ///
-/// Pinning a piece of host memory makes every other call into the driver wait, and the driver's lock
-/// is not fair. A thread that makes a copy which its caller waits for holds a [`Pass`] meanwhile;
-/// the arena pins its next piece when no pass is held. Entering never waits, so the gate can be
-/// part of no deadlock; and the arena waits only for so long, so it cannot starve.
+/// Pinning a piece of host memory makes every other call into the driver wait, and the driver's lock is not fair. A thread
+/// holds a [`Pass`] while it makes a copy that its caller waits for, and the arena pins its next piece when no pass is held.
+/// Entering never waits, so the gate can be part of no deadlock. The arena waits for a limited time, so it cannot starve.
 ///
-/// Flushes and prefetches run in the background and are told apart: pinning does not wait for them,
-/// but a strategy that touches in idle time alone does.
+/// Flushes and prefetches run in the background, and have passes of another kind: pinning does not wait for them, but a
+/// strategy that touches only in idle time does.
 ///
 /// ```
 /// # use tierflow_tier_alloc::Gate;
@@ -29,11 +28,11 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 pub struct Gate {
     callers: Occupancy,
     transfers: Occupancy,
-    /// When the callers copied, to expect their next copy.
+    /// The times of the callers' copies, to predict the next one.
     rhythm: Rhythm,
 }
 
-/// The right to go first, until it is dropped.
+/// The right to go before the arena's work, until the pass is dropped.
 #[derive(Debug)]
 #[must_use = "the pass ends when it is dropped"]
 pub struct Pass<'gate> {
@@ -41,41 +40,42 @@ pub struct Pass<'gate> {
 }
 
 impl Gate {
-    /// For a copy that the application waits for. Never waits; costs some tens of nanoseconds.
+    /// Returns a pass for a copy that the application waits for. Never waits; costs some tens of nanoseconds.
     pub fn enter(&self) -> Pass<'_> {
         self.rhythm.beat(Instant::now());
         self.callers.enter()
     }
 
-    /// Held while a copy between tiers is handed to the driver: pinning waits meanwhile, as a piece pinned first would
-    /// delay the copy by as long as it takes to pin. Never waits; costs a few nanoseconds.
+    /// Returns a pass to hold while a copy between tiers is handed to the driver. Pinning waits meanwhile, as pinning a
+    /// piece first would delay the copy by the time that pinning takes. Never waits; costs a few nanoseconds.
     pub(crate) fn enter_submission(&self) -> Pass<'_> {
         self.callers.enter()
     }
 
-    /// For a copy between tiers. Never waits; costs a few nanoseconds.
+    /// Returns a pass for a copy between tiers. Never waits; costs a few nanoseconds.
     pub fn enter_transfer(&self) -> Pass<'_> {
         self.transfers.enter()
     }
 
-    /// Waits until the application copies nothing, for `timeout` at most. Returns whether it copies nothing.
+    /// Waits until the application copies nothing, for `timeout` at most. Returns true if it copies nothing.
     pub(crate) fn wait_empty(&self, timeout: Duration) -> bool {
         self.callers.wait_empty(timeout)
     }
 
     /// Waits for an interval in which work that blocks all copies delays none: the application copies nothing, and is not
-    /// expected to begin for `least`. Returns how long that is expected to last, `wanted` at most. After `timeout` it
-    /// returns `wanted`, so that the work does not starve.
+    /// expected to begin a copy for `least`. Returns the expected length of the interval, at most `wanted`. Returns
+    /// `wanted` after `timeout`, so that the work does not starve.
     pub(crate) fn wait_quiet(
         &self,
         least: Duration,
         wanted: Duration,
         timeout: Duration,
     ) -> Duration {
-        /// How long before its expected time no work begins, and how long after it a missing copy is still awaited.
+        /// No work begins in this time before the expected time of a copy.
         const BEFORE: Duration = Duration::from_micros(100);
+        /// A copy that does not come is awaited for this time after its expected time.
         const AFTER: Duration = Duration::from_micros(300);
-        /// How often it is checked whether the copy has come.
+        /// Time between two checks whether the copy has come.
         const POLL_INTERVAL: Duration = Duration::from_micros(30);
         let deadline = Instant::now() + timeout;
         loop {
@@ -112,7 +112,7 @@ impl Gate {
 
     /// Returns true if the application copies, but in no rhythm from which its next copy can be predicted.
     pub(crate) fn is_unforeseen(&self) -> bool {
-        /// An application that copies less often is hardly delayed.
+        /// An application that copied longer ago than this copies so rarely that pinning hardly delays it.
         const RECENT: Duration = Duration::from_secs(1);
         let lately = self
             .rhythm
@@ -122,7 +122,7 @@ impl Gate {
     }
 
     #[cfg(any(feature = "baselines", loom))]
-    /// Waits until nothing moves between tiers, for `timeout` at most. Returns whether nothing does.
+    /// Waits until nothing moves between tiers, for `timeout` at most. Returns true if nothing moves.
     pub(crate) fn wait_no_transfer(&self, timeout: Duration) -> bool {
         self.transfers.wait_empty(timeout)
     }
@@ -138,7 +138,7 @@ impl Gate {
 #[derive(Debug, Default)]
 struct Occupancy {
     inside: AtomicUsize,
-    /// Threads that wait for no pass to be held. While there is none, dropping a pass takes no lock.
+    /// Number of threads that wait until no pass is held. While the number is 0, dropping a pass takes no lock.
     watchers: AtomicUsize,
     lock: Mutex<()>,
     empty: Condvar,
@@ -150,7 +150,7 @@ impl Occupancy {
         Pass { occupancy: self }
     }
 
-    /// Acquires what was done under the passes that were dropped.
+    /// Returns true if a pass is held. The load acquires: the caller sees the writes made under the dropped passes.
     fn is_occupied(&self) -> bool {
         self.inside.load(Ordering::Acquire) != 0
     }
@@ -162,8 +162,8 @@ impl Occupancy {
         let deadline = Instant::now() + timeout;
         let mut guard = self.lock.lock();
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        // With the fence of `Pass::drop`: either the drop sees a watcher and takes the lock, or we see
-        // that the pass is gone.
+        // The fence pairs with that of `Pass::drop`: either the drop sees the watcher and takes the lock, or this thread
+        // sees that the pass is gone.
         fence(Ordering::SeqCst);
         let mut late = false;
         while self.is_occupied() && !late {
@@ -180,7 +180,7 @@ impl Drop for Pass<'_> {
         if !last {
             return;
         }
-        // With the watcher's fence.
+        // Pairs with the fence of `wait_empty`.
         fence(Ordering::SeqCst);
         if self.occupancy.watchers.load(Ordering::Relaxed) != 0 {
             let _guard = self.occupancy.lock.lock();
@@ -224,7 +224,7 @@ mod tests {
     fn copies_without_a_rhythm_are_unforeseen() {
         let gate = Gate::default();
         assert!(!gate.is_unforeseen(), "nothing is copied");
-        // Beats to come, as far as this test is concerned: it measures no time.
+        // The beats lie in the future, so that the test does not depend on the time it takes.
         let first = Instant::now() + LONG;
         gate.rhythm.beat(first);
         assert!(gate.is_unforeseen());
@@ -242,8 +242,7 @@ mod tests {
             gate.rhythm.beat(now - Duration::from_millis(ago));
         }
         let last = gate.rhythm.expected().expect("a rhythm").at;
-        // Due before the work would be done; it does not come, and the work begins all the same,
-        // but not before.
+        // The next copy is due before the work would be done. The copy does not come, so the work begins after its time.
         let ms = Duration::from_millis;
         assert_eq!(gate.wait_quiet(ms(6), ms(7), LONG), ms(7));
         assert!(Instant::now() >= last);
@@ -256,7 +255,7 @@ mod tests {
     fn a_quiet_interval_lasts_until_the_next_copy() {
         let gate = Gate::default();
         let now = Instant::now();
-        // The next one is due in a minute less a second.
+        // The next copy is due in 59 seconds.
         for ago in 0..4 {
             let ago = Duration::from_secs(60 * (3 - ago) + 1);
             gate.rhythm

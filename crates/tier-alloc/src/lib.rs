@@ -8,15 +8,14 @@
 //!                                                                          usable: all, from the start
 //! ```
 //!
-//! The diagram shows the default. The strategies that it was measured against, those of HiPC'22 and the driver's, are
-//! there with the feature `baselines`: see [`DeviceGrowth`] and [`HostGrowth`].
+//! The diagram shows the default. The strategies that it was measured against, those of HiPC'22 and of the driver, need
+//! the feature `baselines`: see [`DeviceGrowth`] and [`HostGrowth`].
 //!
-//! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
-//! [`HostArena::touched`], [`HostArena::pinned`]) rise, and reading one costs one load. They fall only where
-//! memory is given back ([`DeviceArena::resize`], [`HostArena::resize`]).
+//! Each arena has a few threads, which end with it. Levels ([`DeviceArena::usable`],
+//! [`HostArena::touched`], [`HostArena::pinned`]) rise, and fall only when memory is given back
+//! ([`DeviceArena::resize`], [`HostArena::resize`]). Reading a level costs one load.
 //!
-//! **What is deliberately absent.** No allocator: the owner of the arena decides which offset is used
-//! for what.
+//! **Absent on purpose.** The crate has no allocator: the owner of the arena decides which offset is used for what.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Predicts the application's next copy from the intervals between its last copies.
 //!
-//! Checkpoints come at regular intervals. Background work that delays a copy by up to the length of one piece should
-//! not begin a piece just before it.
+//! Checkpoints come at regular intervals. Background work on a piece delays a copy by up to the time of that piece, so it
+//! should not begin a piece just before a copy.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ impl Rhythm {
         }
     }
 
-    /// Returns the begin of the last copy.
+    /// Returns the time at which the last copy began.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.0.lock().last
     }

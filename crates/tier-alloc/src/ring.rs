@@ -12,11 +12,11 @@ use tierflow_sync::{Condvar, Mutex, rank};
 use crate::error::{Error, Result};
 use crate::workers::Workers;
 
-/// Threads that copy between the device and ordinary memory, each through a pinned slot of its own.
+/// Threads that copy between the device and ordinary memory, each through its own pinned slot.
 ///
-/// The driver copies to and from memory that is not pinned through one staging buffer with one
-/// thread: 3 to 13 GB/s on an H100 machine, by whether the memory was touched. Several threads that
-/// each let the device write a slot and then copy it on reach 19 GB/s, touched or not.
+/// The driver copies to and from memory that is not pinned through one staging buffer with one thread: 3 GB/s to untouched
+/// and 13 GB/s to touched memory on an H100 machine. Several threads reach 19 GB/s, touched or not: each lets the device
+/// write a slot, and then copies the slot on.
 ///
 /// ```
 /// # fn main() -> tierflow_tier_alloc::Result<()> {
@@ -32,7 +32,7 @@ use crate::workers::Workers;
 /// ```
 #[derive(Debug)]
 pub struct Ring {
-    // First: the threads end when there is no sender any more.
+    // The first field, dropped before the workers: the threads end when there is no sender any more.
     jobs: Option<Sender<Job>>,
     _workers: Workers,
 }
@@ -46,28 +46,29 @@ struct Job {
 }
 
 impl Ring {
-    /// Bytes of one slot: what a thread moves at once.
+    /// Bytes of one slot: a thread moves as many at once.
     pub const SLOT: usize = HostReservation::GRANULARITY;
 
-    /// Starts so many threads. Each pins its slot itself, so this returns at once. Best before much
-    /// memory is pinned by others: the driver is slow to make streams then.
+    /// Starts `copiers` threads. Each thread pins its slot itself, so this returns at once. Call this before much memory is
+    /// pinned: afterwards the driver is slow to make streams.
     ///
     /// # Errors
     ///
-    /// [`Error::Zero`] for no thread; [`Error::Thread`]; [`Error::Device`] if the device makes no
-    /// stream.
+    /// [`Error::Zero`] for no thread; [`Error::Thread`] if the system refuses a thread; [`Error::Device`] if the device
+    /// makes no stream.
     pub fn start(device: &Device, copiers: usize) -> Result<Self> {
         Self::start_with(copiers, || Ok(device.stream()?))
     }
 
-    /// Starts so many threads, each with a stream that `make` makes.
+    /// Starts `copiers` threads, each with a stream that `make` makes.
     fn start_with(copiers: usize, mut make: impl FnMut() -> Result<Stream>) -> Result<Self> {
         if copiers == 0 {
             return Err(Error::Zero {
                 setting: "the number of copiers",
             });
         }
-        // The workers are declared before the channel and so dropped after it: at an error, its end ends those that run.
+        // The workers are declared before the channel, and so dropped after it. At an error, the end of the channel ends the
+        // threads that run.
         let mut workers = Workers::default();
         let (sender, receiver) = unbounded();
         for _ in 0..copiers {
@@ -80,17 +81,17 @@ impl Ring {
         })
     }
 
-    /// As many threads as the measurements ask for: 4 to 8, by what the machine has.
+    /// Returns the number of threads that measured best: half of the machine's threads, at least 4 and at most 8.
     pub fn copiers() -> usize {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         (threads / 2).clamp(4, 8)
     }
 
-    /// Copies and waits. At least one side is host memory; the other may be the device's.
+    /// Copies and waits. At least one side is host memory; the other may be device memory.
     ///
     /// # Errors
     ///
-    /// [`Invalid::LengthMismatch`]; [`Invalid::NotHostAccessible`] if both are the device's; the
+    /// [`Invalid::LengthMismatch`] if the lengths differ; [`Invalid::NotHostAccessible`] if both sides are device memory; the
     /// device's failure. The loans are given back in any case.
     pub fn copy(&self, src: ReadLoan, dst: WriteLoan) -> Result<()> {
         if src.len() != dst.len() {
@@ -116,7 +117,7 @@ impl Ring {
                 dst: dst_part,
                 part: Part::of(&batch),
             };
-            // Without a thread the part is dropped, which its batch counts as an error.
+            // If no thread is left, the part is dropped, which its batch counts as an error.
             if let Some(jobs) = &self.jobs {
                 let _ = jobs.send(job);
             }
@@ -131,8 +132,8 @@ impl Drop for Ring {
     }
 }
 
-/// The lengths of the parts of a copy, cut where slots of the host memory begin: pages are huge
-/// there, and two threads do not fault on one.
+/// Returns the lengths of the parts of a copy, cut at multiples of [`Ring::SLOT`] in the host memory. Each part lies in one
+/// huge page, so no two threads fault on the same page.
 fn parts(host: Range<usize>) -> impl Iterator<Item = usize> {
     let mut at = host.start;
     std::iter::from_fn(move || {
@@ -143,7 +144,7 @@ fn parts(host: Range<usize>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Parts of one copy that are not done.
+/// The number of parts of one copy that are not done, and the first error.
 #[derive(Debug, Default)]
 struct Batch {
     state: Mutex<(usize, Option<Error>), { rank::ARENA_LEAF }>,
@@ -160,7 +161,7 @@ impl Batch {
     }
 }
 
-/// Counts as not done until it is dropped, and as failed unless it was finished.
+/// A part of a batch. The part counts as not done until it is dropped, and as failed unless it was finished.
 #[derive(Debug)]
 struct Part {
     batch: Arc<Batch>,
@@ -206,7 +207,7 @@ impl Slot {
     fn new(stream: Stream) -> Result<Self, DeviceError> {
         let pinned = stream.device().reserve_host(Ring::SLOT)?;
         pinned.touch(0..Ring::SLOT)?;
-        // Unpinned, it is slower and as right.
+        // An unpinned slot is slower, but as correct.
         let _either = pinned.pin(0..Ring::SLOT)?;
         Ok(Self { stream, pinned })
     }
@@ -215,7 +216,7 @@ impl Slot {
         let slot = self.pinned.memory();
         let bytes = 0..src.len();
         if src.place() == Place::Device {
-            // Asleep, not spinning: the processor is for those that copy.
+            // The thread waits asleep, not spinning, as other threads copy with the processor.
             let outcome = self.stream.copy(src, slot.lend_mut(bytes)?).wait();
             outcome.result?;
             dst.bytes_mut()?.copy_from_slice(outcome.dst.bytes()?);

@@ -1,5 +1,5 @@
-//! The primitives that threads meet through. `tests/loom.rs` puts loom's in their place and runs the watermark and
-//! the gate through every order of their steps.
+//! The synchronisation primitives of the watermark and the gate. `tests/loom.rs` replaces them with loom's, and runs both
+//! through every order of their steps.
 
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! A level that one thread raises and others wait for. It falls only where memory is given back.
+//! A level that one thread raises and others wait for. The level falls only when memory is given back.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use tierflow_device as device;
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering};
 
-/// Why a level rises no more.
+/// The reason why a level rises no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The level has reached the top.
@@ -20,34 +20,34 @@ pub(crate) enum End {
 /// A level that one thread raises, and that any number of threads read or wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Watermark {
-    /// Written under the lock, so that no thread misses a rise between its look and its wait.
-    /// Release and acquire: a thread that sees the level sees what was done before it rose.
+    /// The level. Written under the lock, so that no thread misses a rise between its check and its wait. Release and
+    /// acquire: a thread that sees the level sees the writes before the rise.
     level: AtomicUsize,
     end: Mutex<Option<End>>,
     changed: Condvar,
 }
 
 impl Watermark {
-    /// Costs one load.
+    /// Returns the level. Costs one load.
     pub(crate) fn level(&self) -> usize {
         self.level.load(Ordering::Acquire)
     }
 
-    /// Levels below the present one change nothing.
+    /// Raises the level to `to`. A `to` below the present level changes nothing.
     pub(crate) fn raise(&self, to: usize) {
         let _end = self.end.lock();
         self.level.fetch_max(to, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// The first end stands.
+    /// Ends the level, so that waiting threads return. A level that has ended keeps its first end.
     pub(crate) fn finish(&self, end: End) {
         self.end.lock().get_or_insert(end);
         self.changed.notify_all();
     }
 
-    /// Takes the level back to `to` if it is above, and lets it rise again. Only while no thread raises it: what was
-    /// reached no longer holds.
+    /// Lowers the level to `to` if it is above, and lets it rise again. Call this only while no thread raises the level:
+    /// levels that were reached before no longer hold.
     pub(crate) fn reopen(&self, to: usize) {
         let mut end = self.end.lock();
         self.level.fetch_min(to, Ordering::Release);
@@ -58,7 +58,7 @@ impl Watermark {
         self.end.lock().clone()
     }
 
-    /// Waits until the level is reached, or never will be.
+    /// Waits until the level is reached. Returns the end if the level ended before.
     pub(crate) fn wait(&self, level: usize) -> Result<(), End> {
         let mut end = self.end.lock();
         loop {
@@ -72,7 +72,7 @@ impl Watermark {
         }
     }
 
-    /// Waits until the level is reached, or never will be, or until `deadline`. Whether it is reached.
+    /// Waits until the level is reached or has ended, or until `deadline`. Returns true if the level is reached.
     pub(crate) fn wait_until(&self, level: usize, deadline: Instant) -> bool {
         if self.level() >= level {
             return true;
@@ -96,7 +96,7 @@ impl Watermark {
         }
     }
 
-    /// A level that is at its top from the start.
+    /// Makes a level that is at its top, and ended, from the start.
     pub(crate) fn at(level: usize) -> Self {
         let full = Self::default();
         full.raise(level);
@@ -104,7 +104,7 @@ impl Watermark {
         full
     }
 
-    /// Ends the level when it is dropped, however its thread ends, so that no thread waits for ever.
+    /// Returns a guard that ends the level when it is dropped, however its thread ends, so that no thread waits for ever.
     pub(crate) fn raising(&self) -> Raising<'_> {
         Raising(self)
     }

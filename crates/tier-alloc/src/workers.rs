@@ -1,4 +1,4 @@
-//! Threads that end when their arena does.
+//! Threads that end with their arena.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use tierflow_device::OwnerProcess;
 
-/// The flag that ends the threads. A thread looks at it between two pieces of work.
+/// The flag that ends the threads. A thread checks it between two pieces of work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
@@ -17,7 +17,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps so long, or until the thread is to end. For threads of [`Workers`] alone: others are not woken.
+    /// Sleeps for `time`, or until the thread is to end. Only threads of [`Workers`] may call this, as others are not woken.
     pub(crate) fn sleep(&self, time: Duration) {
         let begun = Instant::now();
         while !self.is_set() {
@@ -29,7 +29,8 @@ impl Stop {
     }
 }
 
-/// Running threads. Dropping tells them to stop, wakes those that [sleep](Stop::sleep), and waits until all have ended.
+/// Running threads. Dropping the value tells them to stop, wakes those that [sleep](Stop::sleep), and waits until all have
+/// ended. In a child process, dropping it does nothing, as the child has none of the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     stop: Stop,

@@ -1,4 +1,5 @@
-//! The campaigns with the programs of all doors, in one folder that needs neither Rust nor a compiler nor an installed package.
+//! The campaigns with the programs of all interfaces (doors), in one folder that needs neither Rust nor a compiler nor an installed
+//! package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,20 +10,20 @@ use super::Item;
 use crate::cargo::{Metadata, cargo, stream};
 use crate::install::files_below;
 
-/// The package whose name in `--only` asks for it.
+/// The package whose name in `--only` asks for the campaigns.
 pub(super) const PACKAGE: &str = "tierflow-campaigns";
 
 /// The folder of the doors' programs, which `run.sh campaigns` names to the test.
 const DOORS: &str = "campaigns";
 
-/// Builds the test and the doors in one go, with the same features, and says which files go where.
+/// Builds the test and the doors at once, with the same features. Returns the files and their places.
 pub(super) fn items(workspace: &Metadata) -> Result<Vec<Item>> {
     let mut build = cargo();
     build.args(["build", "--profile=dist", "--lib", "--bin=door"]);
     for package in [PACKAGE, "tierflow-capi", "tierflow-python"] {
         build.args(["--package", package]);
     }
-    // Cargo names the executable of a test by a hash, but in its messages.
+    // The name of a test's executable contains a hash, so cargo's messages tell the name.
     let test = super::executables(build.args(["--test=campaigns", super::MESSAGES]))?;
     let test = test.into_iter().find(|built| built.is_test);
     let test = test.map(|built| built.path);

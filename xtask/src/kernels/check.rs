@@ -1,4 +1,4 @@
-//! `--check`: what is out of step between the list, the sources, the PTX and the lock.
+//! `--check`: the differences between the list, the sources, the PTX and the lock.
 
 use std::path::Path;
 
@@ -76,7 +76,7 @@ pub(crate) fn complaints(root: &Path, manifest: &Manifest, lock: &Lock) -> Resul
     Ok(complaints)
 }
 
-/// Returns the text behind `directive` in the first line that starts with it.
+/// Returns the text after `directive` in the first line that starts with it.
 fn value<'a>(ptx: &'a str, directive: &str) -> Option<&'a str> {
     ptx.lines()
         .find_map(|line| line.strip_prefix(directive))
@@ -95,7 +95,7 @@ mod tests {
     "#;
     const PTX: &str = ".version 9.0\n.target sm_80\n";
 
-    /// A workspace in step, and what describes it.
+    /// Returns a workspace without differences, with its list and its lock.
     fn compiled() -> (tempfile::TempDir, Manifest, Lock) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();

@@ -1,4 +1,4 @@
-//! kernels/kernels.lock: hashes that show, without nvcc, whether PTX and sources are in step.
+//! kernels/kernels.lock: hashes that show, without nvcc, if the PTX was made from the current sources.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use super::manifest::{Kernel, Manifest};
 
 pub(crate) const FILE: &str = "kernels.lock";
 
-/// All hashes are XXH3, 128 bits, in hexadecimal.
+/// The file kernels.lock. All hashes are XXH3, 128 bits, in hexadecimal.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Lock {
-    /// The compiler's version in full; empty as long as there is no kernel.
+    /// The compiler's full version; empty if there is no kernel.
     pub(crate) nvcc: String,
     #[serde(default)]
     pub(crate) kernel: Vec<LockedKernel>,
@@ -24,13 +24,13 @@ pub(crate) struct Lock {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LockedKernel {
     pub(crate) source: String,
-    /// Of everything that the output depends on, see [`inputs`].
+    /// The hash of everything that the output depends on, see [`inputs`].
     pub(crate) inputs: String,
     pub(crate) output: String,
 }
 
 impl Lock {
-    /// A lock that was never written is an empty one.
+    /// Reads the lock. Returns an empty lock if the file does not exist.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let path = root.join("kernels").join(FILE);
         match std::fs::read_to_string(&path) {
@@ -52,9 +52,9 @@ impl Lock {
     }
 }
 
-/// The hash of a kernel's source, every header of kernels/, the flags and the compiler's version.
+/// Returns the hash of a kernel's source, every header of kernels/, the flags and the compiler's version.
 ///
-/// Every header, included or not: which ones are included only the compiler knows, and the check runs without it.
+/// All headers count, as only the compiler knows the included ones, and the check runs without it.
 pub(crate) fn inputs(
     root: &Path,
     manifest: &Manifest,
@@ -74,7 +74,7 @@ pub(crate) fn inputs(
     Ok(hash(&parts))
 }
 
-/// The hash of `parts`, each with its length before it, so that no two lists run into the same bytes.
+/// Returns the hash of `parts`, each with its length before it, so that no two lists have the same bytes.
 pub(crate) fn hash(parts: &[impl AsRef<[u8]>]) -> String {
     let mut hash = Xxh3Default::new();
     for part in parts {
@@ -85,7 +85,7 @@ pub(crate) fn hash(parts: &[impl AsRef<[u8]>]) -> String {
     format!("{:032x}", hash.digest128())
 }
 
-/// The files of kernels/ with this extension, sorted.
+/// Returns the files of kernels/ with this extension, sorted.
 pub(crate) fn sources(root: &Path, extension: &str) -> Result<Vec<String>> {
     let folder = root.join("kernels");
     let mut found = Vec::new();

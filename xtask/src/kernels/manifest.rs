@@ -1,4 +1,4 @@
-//! kernels/kernels.toml: the one list of kernels.
+//! kernels/kernels.toml: the list of all kernels.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub(crate) struct Ptx {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kernel {
-    /// Both paths are relative to the root of the workspace.
+    /// The path of the source. Both paths are relative to the root of the workspace.
     pub(crate) source: String,
     pub(crate) output: String,
     #[serde(default)]
@@ -60,7 +60,7 @@ impl Manifest {
             .collect()
     }
 
-    /// The `.target` in the output: `compute_80` → `sm_80`.
+    /// Returns the `.target` in the output: `sm_80` for `compute_80`.
     pub(crate) fn target(&self) -> String {
         self.ptx.arch.replacen("compute_", "sm_", 1)
     }

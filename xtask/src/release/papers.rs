@@ -1,4 +1,4 @@
-//! Papers beside the files of a release: the licences of all that is in them, and a bill of materials.
+//! Documents beside the files of a release: the licences of all packages in them, and a bill of materials.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Release, SHIPPED};
 use crate::cargo::{Metadata, Package, output};
 
-/// Writes both for a target.
+/// Writes both documents for a target.
 pub(super) fn write(release: &Release, workspace: &Metadata, target: &str) -> Result<()> {
     let packages = shipped(release, workspace, target)?;
     let sums = checksums(&fs::read_to_string(release.unpacked().join("Cargo.lock"))?)?;
@@ -25,7 +25,7 @@ pub(super) fn write(release: &Release, workspace: &Metadata, target: &str) -> Re
     Ok(fs::write(file("cdx.json"), bill)?)
 }
 
-/// The packages whose code is in the files for a target, by name and version.
+/// Returns the packages whose code is in the files for a target, by name and version.
 fn shipped<'a>(
     release: &Release,
     workspace: &'a Metadata,
@@ -58,7 +58,7 @@ fn shipped<'a>(
     listed.keys().map(package).collect()
 }
 
-/// Names every package with its licence, and the texts that it brings; equal texts once.
+/// Returns every package with its licence, and the licence texts that it contains. Equal texts are listed once.
 fn licences(packages: &[&Package]) -> Result<String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut all = String::from(
@@ -68,7 +68,7 @@ fn licences(packages: &[&Package]) -> Result<String> {
     for package in packages {
         let name = format!("{} {}", package.name, package.version);
         writeln!(all, "{name}: {}", licence(package)?)?;
-        // The workspace's own are beside this file.
+        // The licences of the workspace are next to this file.
         if package.source.is_some() {
             for text in texts_in(package.folder())? {
                 texts.entry(text).or_default().push(name.clone());
@@ -81,7 +81,7 @@ fn licences(packages: &[&Package]) -> Result<String> {
     Ok(all)
 }
 
-/// The licence as an expression of SPDX: older packages have a slash for `OR`.
+/// Returns the licence as an SPDX expression. Older packages have a slash in place of `OR`.
 fn licence(package: &Package) -> Result<String> {
     let licence = package.license.as_deref();
     let licence = licence.with_context(|| format!("{} names no licence", package.name))?;
@@ -106,7 +106,7 @@ fn texts_in(folder: &Path) -> Result<Vec<String>> {
     paths.into_iter().map(read).collect()
 }
 
-/// SHA-256 of each package from a registry.
+/// Returns the SHA-256 of each package from a registry.
 fn checksums(lock: &str) -> Result<BTreeMap<(String, String), String>> {
     let lock: toml::Table = lock.parse().context("cannot read Cargo.lock")?;
     let packages = lock.get("package").and_then(toml::Value::as_array);
@@ -118,7 +118,7 @@ fn checksums(lock: &str) -> Result<BTreeMap<(String, String), String>> {
     Ok(packages.into_iter().flatten().filter_map(entry).collect())
 }
 
-/// A bill of materials in the format CycloneDX 1.5.
+/// Returns a bill of materials in the format CycloneDX 1.5.
 fn bill(
     release: &Release,
     packages: &[&Package],

@@ -1,4 +1,4 @@
-//! Links between the pages of the site. Checkers for the web take minutes for thousands of pages; these are files, which tools wrote.
+//! Links between the pages of the site. The pages are files that tools wrote; web checkers take minutes for thousands of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::install::files_below;
 
-/// Pages that have others' text, with links that hold there alone.
+/// Pages with text of other projects, whose links work only there.
 const NOT_LOOKED_AT: &[&str] = &[
     "print.html",
     "404.html",
@@ -17,7 +17,7 @@ const NOT_LOOKED_AT: &[&str] = &[
     "settings.html",
 ];
 
-/// Links in texts of other crates, of tracing, log and the standard library: they hold in those crates' own references alone.
+/// Links in texts of tracing, log and the standard library, which work only in the references of those crates.
 const OF_OTHERS: &[&str] = &[
     "dispatcher#setting-the-default-subscriber",
     "macro.log_enabled.html",
@@ -32,13 +32,14 @@ const OF_OTHERS: &[&str] = &[
 /// A page: its anchors, and its links.
 #[derive(Default)]
 struct Page {
-    /// The page leads to another one, and has no places of its own.
+    /// True if the page redirects to another one, and has no anchors of its own.
     leads_on: bool,
     anchors: BTreeSet<String>,
     links: Vec<String>,
 }
 
-/// Returns a line for each link of a page below `site` that leads to no file, or to no place of a page. Other sites are not looked at.
+/// Returns a line for each link of a page below `site` that leads to no file, or to no anchor of a page. Links to other sites are not
+/// checked.
 pub(super) fn dead(site: &Path) -> Result<Vec<String>> {
     let files = files_below(site)?;
     let mut pages = BTreeMap::new();
@@ -56,7 +57,7 @@ pub(super) fn dead(site: &Path) -> Result<Vec<String>> {
         }
         let here = path.strip_prefix(site).unwrap_or(path).display();
         for link in &page.links {
-            // Scripts that rustdoc names for traits may be left out.
+            // rustdoc names scripts for traits that need not exist.
             if OF_OTHERS.contains(&link.as_str()) || link.contains("trait.impl/") {
                 continue;
             }
@@ -77,7 +78,7 @@ pub(super) fn dead(site: &Path) -> Result<Vec<String>> {
 }
 
 impl Page {
-    /// Returns true if the page has this place. A range of lines begins at one of them.
+    /// Returns true if the page has this anchor. A range of lines is there if its first line is.
     fn has(&self, anchor: &str) -> bool {
         let line = anchor.split_once('-').map_or(anchor, |(first, _)| first);
         let is_range = anchor.bytes().all(|b| b.is_ascii_digit() || b == b'-');
@@ -85,7 +86,7 @@ impl Page {
     }
 }
 
-/// The file that a link of the page `from` names. A folder is its index.
+/// Returns the file that a link of the page `from` names. A folder stands for its index.
 fn target(from: &Path, link: &str) -> PathBuf {
     if link.is_empty() {
         return from.into();
@@ -128,7 +129,7 @@ fn page(text: &str) -> Page {
     page
 }
 
-/// Reads the attributes of the tag that `text` begins with. Returns its name, and where it ends.
+/// Reads the attributes of the tag that `text` begins with. Returns the tag's name and the index of its end.
 fn attributes<'a>(text: &'a str, page: &mut Page) -> (&'a str, usize) {
     let tag = text.split(|c: char| !c.is_ascii_alphanumeric()).next();
     let tag = tag.unwrap_or_default();
@@ -169,7 +170,7 @@ fn is_elsewhere(link: &str) -> bool {
     path.contains(':') || link.starts_with("//")
 }
 
-/// A link without the escapes of HTML and of URLs.
+/// Returns a link without the escapes of HTML and of URLs.
 fn unescaped(link: &str) -> String {
     let link = link.replace("&amp;", "&").replace("&lt;", "<");
     let link = link.replace("&gt;", ">").replace("&#x27;", "'");

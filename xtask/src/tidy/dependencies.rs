@@ -9,7 +9,7 @@ use crate::cargo::{Metadata, Package};
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Permissive licences, each one on purpose.
+/// The allowed licences, all of them permissive.
 const ALLOWED: &[&str] = &[
     "Apache-2.0",
     "BSD-2-Clause",
@@ -21,17 +21,17 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Licences that one crate alone may have.
+/// Licences that only one crate may have.
 const EXCEPTIONS: &[(&str, &str)] = &[
     // PyO3's build reads the target's name with it.
     ("target-lexicon", "Apache-2.0 WITH LLVM-exception"),
-    // Mozilla's list of certificates, which TLS takes where a system has none: data, not code.
+    // Mozilla's list of certificates, which TLS uses if a system has none. The list is data, not code.
     ("webpki-root-certs", "CDLA-Permissive-2.0"),
-    // The chore that reads public interfaces has it; no crate that is published does.
+    // The chore that reads public interfaces depends on this crate. No published crate does.
     ("snapshot-testing", "Unlicense"),
 ];
 
-/// Packages for any system, tests and benches included, that are not from crates.io.
+/// Returns a line for each package that is not from crates.io, for any system, and for tests and benches, too.
 pub(crate) fn sources(workspace: &Metadata) -> Result<Vec<String>> {
     let path = workspace.workspace_root.join("Cargo.lock");
     let lock = std::fs::read_to_string(&path)
@@ -50,7 +50,7 @@ pub(crate) fn sources(workspace: &Metadata) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Packages that are built here under a licence that is not allowed.
+/// Returns a line for each package of a build on this machine whose licence is not allowed.
 pub(crate) fn licences(workspace: &Metadata) -> Vec<String> {
     let all = workspace.packages.iter();
     all.filter_map(|package| {
@@ -66,7 +66,7 @@ pub(crate) fn licences(workspace: &Metadata) -> Vec<String> {
 }
 
 fn is_allowed(package: &Package, licence: &str) -> bool {
-    // Older packages have a slash for `OR`.
+    // Older packages have a slash in place of `OR`.
     let Ok(expression) = Expression::parse_mode(licence, ParseMode::LAX) else {
         return false;
     };
@@ -81,7 +81,7 @@ fn is_allowed(package: &Package, licence: &str) -> bool {
     expression.evaluate(|asked| allowed.iter().any(|licensee| licensee.satisfies(asked)))
 }
 
-/// Dependencies of the workspace's packages on any version whatever.
+/// Returns a line for each dependency of the workspace's packages that allows any version.
 pub(crate) fn wildcards(workspace: &Metadata) -> Vec<String> {
     let own: BTreeSet<&str> = workspace
         .members()

@@ -7,28 +7,28 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use crate::cargo::Metadata;
 
-/// A source file has no more lines than this: what is longer answers more than one question.
+/// The most lines of a source file. A longer file has more than one purpose.
 const MOST_LINES: usize = 500;
 
-/// The folders in which `unsafe` may stand.
+/// The folders whose files may contain `unsafe`.
 const UNSAFE: &[&str] = &[
     "crates/device/",
     "crates/dedup/",
     "crates/codec/",
-    // Streams that applications name by their handles, and values that a fork does not have.
+    // Uses streams that applications name by their handles, and values that do not survive a fork.
     "crates/bind/src/",
     "crates/python/src/ffi/",
     "crates/capi/src/",
     // Launches kernels of its own.
     "examples/rtm/src/",
 ];
-/// Files elsewhere that launch CUDA kernels of a test, or fork, where no library of ours can do it for them.
+/// Other files that may contain `unsafe`: they launch CUDA kernels of a test, or fork, which no library of ours does for them.
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/tests/cuda_kernels.rs",
-    // Calls VELOC's functions as a program of C does.
+    // Calls VELOC's functions like a C program.
     "benches/examples/hacc_veloc.rs",
     "crates/engine/tests/fork.rs",
-    // The signatures of the buffer protocol.
+    // Has the signatures of the buffer protocol.
     "crates/python/src/slot/class.rs",
 ];
 
@@ -43,7 +43,7 @@ impl File {
     pub(crate) fn read_all(workspace: &Metadata) -> Result<Vec<Self>> {
         let mut files = Vec::new();
         for path in super::listed(workspace)? {
-            // A file may be listed and gone: deleted, but not yet committed.
+            // A listed file may have been deleted without a commit.
             let Ok(bytes) = std::fs::read(workspace.workspace_root.join(&path)) else {
                 continue;
             };

@@ -1,11 +1,11 @@
-//! Links of the book, of READMEs and of other pages: each leads to a file of the tree, and to a heading of it.
+//! Links of the book, of READMEs and of other pages. Each must lead to a file of the tree, and to a heading of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use super::files::File;
 
-/// Returns a line for each link that leads nowhere. Those to other places of the net are not looked at.
+/// Returns a line for each link that leads nowhere. Links to other sites are not checked.
 pub(super) fn complaints(files: &[File]) -> Vec<String> {
     let is_page = |file: &&File| file.path.ends_with(".md");
     let pages: BTreeMap<&str, BTreeSet<String>> = files
@@ -30,7 +30,7 @@ pub(super) fn complaints(files: &[File]) -> Vec<String> {
             if !heading.is_empty() && !known.is_some_and(|known| known.contains(heading)) {
                 complaints.push(format!("{}: {link}: there is no such heading", page.path));
             }
-            // On crates.io, the page stands alone.
+            // crates.io shows the page without the tree.
             let package = Path::new(&page.path).parent().unwrap_or(Path::new(""));
             let is_packaged = page.path.starts_with("crates/") && page.path.ends_with("/README.md");
             if is_packaged && !to.starts_with(package) {
@@ -41,7 +41,7 @@ pub(super) fn complaints(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// The path of a link from the root of the tree.
+/// Returns the path of a link from the root of the tree.
 pub(crate) fn resolved(page: impl AsRef<Path>, link: &str) -> PathBuf {
     let page = page.as_ref();
     if link.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn resolved(page: impl AsRef<Path>, link: &str) -> PathBuf {
     to
 }
 
-/// The text without what is code: blocks between fences, and words between backticks.
+/// Returns the text without code: without blocks between fences, and words between backticks.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let mut prose = String::new();
@@ -75,7 +75,7 @@ fn prose(text: &str) -> String {
     prose
 }
 
-/// The targets of links within the tree.
+/// Returns the targets of links within the tree.
 fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1);
@@ -84,7 +84,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(is_within).map(str::to_owned).collect()
 }
 
-/// The names of a page's headings in links, as mdBook and others make them; of equal ones, the second has `-1` behind it.
+/// Returns the names of a page's headings in links, as mdBook and others make them. The second of two equal names ends with `-1`.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut is_code = false;

@@ -1,4 +1,4 @@
-//! The recipes of `packaging/`: each is read by its own language, and is of the release.
+//! The recipes of `packaging/`. Each must be valid in its language, and name the release.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 
 use super::files::File;
 
-/// Returns a line for each script that its language cannot read, and for each recipe that names another release than the C library's
-/// manifest.
+/// Returns a line for each script with an error of syntax, and for each recipe that names another release than the C library's manifest.
 pub(super) fn complaints(root: &Path, files: &[File]) -> Result<Vec<String>> {
     let manifest = files
         .iter()

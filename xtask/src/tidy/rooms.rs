@@ -1,4 +1,4 @@
-//! The crates that each crate may depend on. The table is the one of docs/src/architecture.md.
+//! The crates that each crate may depend on, as in the table of docs/src/architecture.md.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result};
 
 use crate::cargo::Metadata;
 
-/// Each crate, and those of ours that it may depend on, without the first part of their names.
+/// By crate: the crates of ours that it may depend on. Names are without their first part.
 type Rooms = BTreeMap<String, Vec<String>>;
 
 /// The file of the table, from the root of the workspace.
 const FILE: &str = "xtask/rooms.toml";
 
-/// Crates that may use crates of others in their tests alone.
+/// Crates that may depend on other projects' crates in their tests only.
 const ALONE: &[&str] = &["lifecycle", "schedule"];
 
 /// The helpers of every crate's tests. The crate is not published, so nothing else may use it.
@@ -59,7 +59,7 @@ pub(crate) fn complaints(workspace: &Metadata) -> Result<Vec<String>> {
 fn complaint(rooms: &Rooms, edge: &Edge<'_>) -> Option<String> {
     let ours = rooms.get(edge.from)?;
     let allowed = if edge.is_ours {
-        // In its tests, a crate has itself with its features.
+        // The tests of a crate may depend on the crate itself, with other features.
         let in_tests = edge.to == TESTING || edge.to == edge.from;
         ours.iter().any(|own| own == edge.to) || (in_tests && edge.only_tests)
     } else {

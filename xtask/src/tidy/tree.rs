@@ -1,4 +1,4 @@
-//! Checks of the packages and of what they pull in.
+//! Checks of the packages and of their dependencies.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use crate::cargo::{Metadata, cargo, output};
 
-/// Crates that build or look for C, C++ or Fortran code when they are compiled, or that help to.
+/// Crates whose build compiles or looks for C, C++ or Fortran code, or that help with this.
 const C_BUILDERS: &[&str] = &[
     "autotools",
     "bindgen",
@@ -36,9 +36,9 @@ pub(crate) fn build_scripts(workspace: &Metadata) -> Vec<String> {
         .collect()
 }
 
-/// Looks through everything that is built on this platform, tests and benches included.
+/// Returns a line for each of these crates in a build on this platform, with tests and benches.
 pub(crate) fn c_builders(workspace: &Metadata) -> Result<Vec<String>> {
-    // The metadata also name what only a feature builds that is not turned on.
+    // The metadata would also name crates of features that are not turned on.
     let tree = ["tree", "--workspace", "--all-features", "--prefix", "none"];
     let tree = output(cargo().args(tree))?;
     let built: BTreeSet<&str> = tree
@@ -95,7 +95,7 @@ fn tells_of(changes: &str, version: &str) -> bool {
         .any(|word| word == version)
 }
 
-/// The root manifest first, then the members'.
+/// Returns the manifests, the root's first, then the members'.
 pub(crate) fn manifests(workspace: &Metadata) -> Result<Vec<Table>> {
     let members = workspace
         .members()
@@ -111,7 +111,7 @@ pub(crate) fn manifests(workspace: &Metadata) -> Result<Vec<Table>> {
         .collect()
 }
 
-/// The entries of `[workspace.dependencies]` that no member takes.
+/// Returns the entries of `[workspace.dependencies]` that no member uses.
 pub(crate) fn unused(manifests: &[Table]) -> Result<Vec<String>> {
     let (root, members) = manifests.split_first().context("there is no manifest")?;
     let shared = root
@@ -128,7 +128,7 @@ pub(crate) fn unused(manifests: &[Table]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Collects the names with `workspace = true` in any table of dependencies, those of `[target.…]` included.
+/// Collects the names with `workspace = true` in all tables of dependencies, with those of `[target.…]`.
 fn taken<'a>(table: &'a Table, used: &mut BTreeSet<&'a str>) {
     for (key, value) in table {
         let Some(inner) = value.as_table() else {

@@ -1,4 +1,4 @@
-//! The tables of the book's way and decisions: each file is there, and defines what its row names.
+//! The tables of the book's pages *way* and *decisions*. Each linked file must exist, and define the names of its row.
 
 use super::files::File;
 
@@ -42,7 +42,7 @@ fn links_and_names(row: &str) -> (Vec<String>, Vec<&str>) {
 }
 
 fn is_defined(text: &str, name: &str) -> bool {
-    // The last two are Python's.
+    // The last two are keywords of Python.
     let kinds = ["fn", "struct", "enum", "trait", "const", "def", "class"];
     kinds.iter().any(|kind| {
         let follows = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');

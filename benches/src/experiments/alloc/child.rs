@@ -1,5 +1,5 @@
-//! Processes that do something at the same time: this binary, started again, told what to do on standard input and
-//! answering on standard output, one line of JSON each.
+//! Processes that work at the same time. Each is this binary, which reads tasks from standard input and writes answers to standard
+//! output, one line of JSON each.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,20 +16,20 @@ use crate::process::{Process, say};
 /// A task of a child, with the memory that it keeps from the steps before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Task {
-    /// Device memory, all of it usable, by the strategy of this name.
+    /// Allocates device memory by the strategy of this name, until all of it is usable.
     Device { bytes: usize, growth: String },
-    /// Host memory touched by one thread, and kept.
+    /// Touches host memory by one thread, and keeps it.
     Touch { bytes: usize },
-    /// Memory that was touched last is pinned, as a whole, and given back when all are done: by one process at a time, if there is
-    /// a file to lock meanwhile (HiPC'22 §IV-A, "serialized registration").
+    /// Pins the memory that was touched last, as a whole, and gives it back when all processes have pinned theirs. With a lock file, one
+    /// process pins at a time (HiPC'22 §IV-A, "serialized registration").
     Pin { lock: Option<PathBuf> },
-    /// Host memory pinned by one call of the driver's.
+    /// Allocates pinned host memory by one call of the driver.
     DirectPin { bytes: usize },
-    /// A host arena in pieces, until all is pinned.
+    /// Grows a host arena in pieces, until all of it is pinned.
     Pieces { bytes: usize },
-    /// Both passes of an application.
+    /// Runs both passes of an application.
     Passes(Box<Load>),
-    /// Gives back what the steps before left.
+    /// Gives back the memory of the earlier steps.
     Free,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Done {
     pub(super) ended: Duration,
     pub(super) bytes: usize,
     pub(super) passes: Option<Passes>,
-    /// The part that was not obtained, if any.
+    /// A description of the part that could not be had, if any.
     pub(super) note: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Done {
 pub(super) struct Family(Vec<Process>);
 
 impl Family {
-    /// Starts so many processes and waits until each has opened the device.
+    /// Starts `count` processes and waits until each has opened the device.
     pub(super) fn start(count: usize) -> Result<Self> {
         let children = (0..count).map(|index| Process::start("alloc", &index));
         let mut family = Self(children.collect::<Result<_>>()?);
@@ -56,7 +56,7 @@ impl Family {
         Ok(family)
     }
 
-    /// Has all of them do this at the same time, and waits for all.
+    /// Lets all children carry out a task at the same time, and waits for all.
     pub(super) fn all(&mut self, task: &Task) -> Result<Vec<Done>> {
         let order = serde_json::to_string(task)?;
         for process in &mut self.0 {
@@ -70,7 +70,7 @@ impl Family {
     }
 }
 
-/// Bytes per second of all together, from the first one's begin to the last one's end.
+/// Returns the bytes per second of all children together, from the first begin to the last end.
 pub(super) fn aggregate(done: &[Done]) -> Result<f64> {
     let begun = done.iter().map(|done| done.begun).min();
     let ended = done.iter().map(|done| done.ended).max();
@@ -79,7 +79,7 @@ pub(super) fn aggregate(done: &[Done]) -> Result<f64> {
     Ok(bytes as f64 / ended.saturating_sub(begun).as_secs_f64().max(1e-9))
 }
 
-/// Bytes per second of each, on average.
+/// Returns the mean bytes per second of a child.
 pub(super) fn each(done: &[Done]) -> f64 {
     let rate = |done: &Done| {
         let took = done.ended.saturating_sub(done.begun).as_secs_f64();
@@ -88,10 +88,10 @@ pub(super) fn each(done: &[Done]) -> f64 {
     done.iter().map(rate).sum::<f64>() / done.len().max(1) as f64
 }
 
-/// Runs the child of this number, which chooses its GPU: carries out tasks until there are no more.
+/// Runs the child of this number, which chooses its GPU. Carries out tasks until there are no more.
 ///
 /// # Errors
-/// When the device cannot be opened, or the parent is gone.
+/// An error if the device cannot be opened, or the parent is gone.
 pub(crate) fn child(index: usize) -> Result<()> {
     let device = device_of(index)?;
     // The cost of a first stream is not measured.

@@ -1,6 +1,5 @@
-//! The figures of the paper's evaluation (HiPC'22 §V-E), each a metric of its own. Blocking counts the time it takes to
-//! make the caches, as the paper does. The experiment may run in pieces: `experiments run alloc --minutes 8 --out FILE`, again and
-//! again with the same file.
+//! The figures of the paper's evaluation (HiPC'22 §V-E), one metric each. Blocking counts the time of making the caches, as in the
+//! paper. The experiment may run in pieces: `experiments run alloc --minutes 8 --out FILE`, again and again with the same file.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use super::passes::{Load, Passes, UVM, is_here, passes, variable};
 use super::scale::{AllocScale, MIB, tolerate};
 use crate::experiments::Run;
 
-/// The time that a cell is expected to take at most: pinning some 4 GiB five times, in eight processes.
+/// The longest expected time of a cell: pinning some 4 GiB five times, in eight processes.
 const CELL: Duration = Duration::from_secs(45);
 
-/// The strategies for the host cache that figures 3, 5a and 5b compare, with that for the device cache.
+/// The strategies that figures 3, 5a and 5b compare: for the device cache, and for the host cache.
 const STRATEGIES: [(&str, &str); 6] = [
     ("DirectAlloc", "DirectPin"),
     ("IncrementalVmm", UVM),
@@ -25,7 +24,7 @@ const STRATEGIES: [(&str, &str); 6] = [
     ("IncrementalVmm", "Pieces"),
 ];
 
-/// The strategies that Figure 6 compares.
+/// Returns the strategies that Figure 6 compares.
 fn compared() -> impl Iterator<Item = (&'static str, &'static str)> {
     let is_compared = |host: &str| matches!(host, "DirectPin" | "TouchThenPin-Auto" | "Pieces");
     STRATEGIES
@@ -37,7 +36,7 @@ type MeasureFigure = fn(&mut Run, &AllocScale) -> Result<()>;
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
-    // Each piece may run on a machine whose memory nobody has touched yet.
+    // Each piece may run on a machine whose memory no process has touched yet.
     let touched = touch_the_machine(&scale)?;
     run.cell("size=all", CELL, |run| report_machine(run, &scale, touched))?;
     let figures: [(&str, MeasureFigure); 7] = [
@@ -56,7 +55,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Figure 4a, and what §V-E says of touching and pinning beside it.
+/// Measures Figure 4a, and the rates of touching and pinning in §V-E.
 fn rates(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
         let name = format!("figure=4a, processes={processes}");
@@ -123,7 +122,7 @@ fn host_row(run: &mut Run, strategy: &str, processes: usize, done: &[Done]) -> R
     Ok(())
 }
 
-/// Two rows of one run, or of several processes: the mean of what each was blocked.
+/// Reports two rows of one run, or of several processes: the mean times for which each was blocked.
 fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) -> Result<()> {
     let mean = |time: fn(&Passes) -> Duration| {
         let sum: f64 = found
@@ -139,18 +138,18 @@ fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) 
     Ok(())
 }
 
-/// Figures 5a and 5b.
+/// Measures Figures 5a and 5b.
 fn large_host(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let load = |strategy, interval| scale.load(scale.sweep_count, strategy, interval);
     by_strategy(run, scale, ("5a", "5b"), &scale.intervals, load)
 }
 
-/// Figures 3b and 3c.
+/// Measures Figures 3b and 3c.
 fn variable_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let load = |strategy, interval| {
         let mut load = scale.load(scale.sweep_count, strategy, interval);
         load.sizes = variable(scale.sweep_count, scale.checkpoint);
-        // Room for what lies between checkpoints of different sizes.
+        // An eighth more room, for the gaps between checkpoints of different sizes.
         load.host_bytes = load.sizes.iter().sum::<usize>() / 8 * 9;
         let largest = load.sizes.iter().copied().max().unwrap_or(0);
         load.device_bytes = load.device_bytes.max(2 * largest);
@@ -160,8 +159,8 @@ fn variable_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
     by_strategy(run, scale, ("3b", "3c"), intervals, load)
 }
 
-/// Blocking by strategy and interval, in ms, of the loads that `load` makes of both. A strategy that this machine lacks is left out;
-/// of one that fails, the further intervals are.
+/// Measures blocking by strategy and interval (in ms), with the load that `load` makes of both. A strategy that this machine lacks is
+/// left out. After a failure, the further intervals of the strategy are left out.
 fn by_strategy(
     run: &mut Run,
     scale: &AllocScale,
@@ -192,7 +191,7 @@ fn by_strategy(
     Ok(())
 }
 
-/// Figures 4b and 4c: the device holds everything.
+/// Measures Figures 4b and 4c, in which the device holds everything.
 fn large_device(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for device in ["DirectAlloc", "IncrementalVmm"] {
         run.cell(&format!("figures=4b-4c, strategy={device}"), CELL, |run| {
@@ -210,7 +209,7 @@ fn large_device(run: &mut Run, scale: &AllocScale) -> Result<()> {
     Ok(())
 }
 
-/// Figure 5c: two processes, which touch while they flush or not. They pin at once: `alloc-serial` has both orders.
+/// Measures Figure 5c: two processes, which touch while they flush or not. Both pin at once; `alloc-serial` has both orders.
 fn concurrency(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for host in ["TouchThenPin-Sequential", "TouchThenPin-Concurrent"] {
         run.cell(&format!("figure=5c, touching={host}"), CELL, |run| {
@@ -227,7 +226,7 @@ fn concurrency(run: &mut Run, scale: &AllocScale) -> Result<()> {
     Ok(())
 }
 
-/// Figures 6a and 6b: every 20 ms, by the number of processes.
+/// Measures Figures 6a and 6b: a checkpoint every 20 ms, by the number of processes.
 fn weak_scaling(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
         run.cell(
@@ -253,7 +252,7 @@ fn in_family(family: &mut Family, load: Load) -> Result<Vec<Passes>> {
     Ok(done.into_iter().filter_map(|done| done.passes).collect())
 }
 
-/// Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
+/// Measures Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
 fn host_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for strategy in compared() {
         for count in [scale.count / 4, scale.count / 2, scale.count, scale.longest] {

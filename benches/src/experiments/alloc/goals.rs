@@ -1,4 +1,4 @@
-//! Our goals. Every goal is a row whose reference is the goal; the rows beside it say how it came about.
+//! Our goals. Every goal is a row whose reference is the goal. The other rows explain the goal's value.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Goal 4 alone, see [`several_processes`].
+/// Measures goal 4 alone, see [`several_processes`].
 pub(crate) fn run_serial(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
     report_machine(run, &scale, touch_the_machine(&scale)?)?;
@@ -44,7 +44,7 @@ fn ns(time: Duration) -> f64 {
 }
 
 /// Touches as much memory as the largest host cache has, twice, and returns both rates in bytes/s. A virtual machine gets memory from its
-/// host at the first touch, which is slow and happens once; without this, the first measurement would pay for all.
+/// host at the first touch, which is slow and happens once. Otherwise the first measurement would take the time of all first touches.
 pub(super) fn touch_the_machine(scale: &AllocScale) -> Result<[f64; 2]> {
     let bytes = scale.count * scale.checkpoint;
     let touch = || {
@@ -108,14 +108,14 @@ fn detail(run: &mut Run, case: &str, found: &Passes) -> Result<()> {
     Ok(())
 }
 
-/// Goal 1: blocking of a cold start over that of a warm one, at most 1.10 at an interval of 10 ms and 1.25 at 5 ms. Returns the cold run
-/// at 10 ms.
+/// Measures goal 1: the blocking of a cold start, divided by that of a warm start, is at most 1.10 at an interval of 10 ms and 1.25 at
+/// 5 ms. Returns the cold run at 10 ms.
 fn cold_against_warm(run: &mut Run, scale: &AllocScale) -> Result<Passes> {
     let trials = 2;
     let mut kept = None;
     for (interval, goal) in [(10, 1.10), (5, 1.25)] {
         let mut best: [Option<Passes>; 2] = [None, None];
-        // In turn, so that what changes with time meets both.
+        // Cold and warm runs alternate, so that changes of the machine affect both.
         for trial in 1..=trials {
             for (warm, best) in [false, true].into_iter().zip(&mut best) {
                 let start = if warm { "warm" } else { "cold" };
@@ -158,7 +158,8 @@ fn cold_against_warm(run: &mut Run, scale: &AllocScale) -> Result<Passes> {
     kept.context("no run at 10 ms")
 }
 
-/// Goal 2: blocking of the papers' strategies over `ours`, at least 50 and 4 times for checkpoints, 20 with restores.
+/// Measures goal 2: the blocking of the papers' strategies is at least 50 and 4 times that of `ours` for checkpoints, and 20 times with
+/// restores.
 fn against_others(run: &mut Run, scale: &AllocScale, ours: &Passes) -> Result<()> {
     let touch_then_pin = Baseline::TouchThenPin {
         touching: Touching::Auto,
@@ -202,14 +203,14 @@ fn against_others(run: &mut Run, scale: &AllocScale, ours: &Passes) -> Result<()
     Ok(())
 }
 
-/// The rate of a flush until memory is pinned: the driver's way, or through the ring. The reference is the 19 GB/s that the ring
-/// was chosen for.
+/// Measures the rate of a flush into memory that is not pinned: by the driver, and through the ring. The reference is the 19 GB/s for
+/// which the ring was chosen.
 fn unpinned(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let len = scale.checkpoint * 8;
     let stream = scale.device.stream()?;
     let inner = scale.device.alloc(len)?;
     let ring = Ring::start(&scale.device, Ring::copiers())?;
-    // The first copies make what the driver and the ring keep.
+    // At the first copies, the driver and the ring allocate memory that they keep.
     let warm = scale.device.reserve_host(len)?;
     for _ in 0..2 {
         ring.copy(inner.lend(0..len)?, warm.memory().lend_mut(0..len)?)?;
@@ -241,7 +242,7 @@ fn unpinned(run: &mut Run, scale: &AllocScale) -> Result<()> {
     Ok(())
 }
 
-/// Goal 3: how fast memory becomes usable by DMA, and what copies of the application see meanwhile.
+/// Measures goal 3: the rate at which memory becomes usable by DMA, and the times of the application's copies meanwhile.
 fn while_the_application_runs(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let Some(alone) = copies(scale, None)? else {
         return Ok(());
@@ -320,13 +321,13 @@ fn obtained(run: &mut Run, case: &str, report: &HostReport) -> Result<()> {
 struct Copies {
     median: Duration,
     worst: Duration,
-    /// Copies that took more than a millisecond.
+    /// Number of copies that took more than a millisecond.
     slow: usize,
     count: usize,
 }
 
-/// Blocking device copies of one checkpoint each, one every two milliseconds, as long as the arena grows, and 50 at
-/// least. They go first, as the engine's do.
+/// Makes blocking device copies of one checkpoint each, one every two milliseconds, while the arena grows, and at least 50. The
+/// copies take precedence over the arena's growth, as those of the engine do.
 fn copies(scale: &AllocScale, arena: Option<&HostArena>) -> Result<Option<Copies>> {
     let len = scale.checkpoint;
     let stream = scale.device.stream()?;
@@ -337,7 +338,7 @@ fn copies(scale: &AllocScale, arena: Option<&HostArena>) -> Result<Option<Copies
         let pass = arena.map(|arena| arena.gate().enter());
         stream.copy_all([(from.lend(0..len)?, to.lend_mut(0..len)?)])?;
         drop(pass);
-        // The first one is a warm-up of the stream.
+        // The first copy warms the stream up.
         times.push(begun.elapsed());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -358,7 +359,7 @@ fn copies(scale: &AllocScale, arena: Option<&HostArena>) -> Result<Option<Copies
     }))
 }
 
-/// Goal 4: the rate at which several processes pin in turn over that at which they pin at once, at least 1.5.
+/// Measures goal 4: several processes pin at least 1.5 times as fast in turn as at once.
 fn several_processes(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let lock = folder.path().join("lock");

@@ -22,7 +22,7 @@ pub(super) struct Load {
     pub(super) sizes: Vec<usize>,
     pub(super) interval: Duration,
     pub(super) device_bytes: usize,
-    /// 0 for no host cache.
+    /// Bytes of the host cache; 0 for none.
     pub(super) host_bytes: usize,
     /// The names of the strategies.
     pub(super) device: String,
@@ -31,29 +31,29 @@ pub(super) struct Load {
     pub(super) warm: bool,
 }
 
-/// How long the application was blocked.
+/// The times for which the application was blocked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Passes {
-    /// Making the caches.
+    /// Time of making the caches.
     pub(super) start: Duration,
     pub(super) checkpoint: Duration,
     pub(super) restore: Duration,
     pub(super) worst_checkpoint: Duration,
     pub(super) worst_restore: Duration,
-    /// From the start until the host cache was all pinned, if it was by the end of the passes.
+    /// Time from the start until all of the host cache was pinned; `None` if it was not by the end of the passes.
     pub(super) pinned_after: Option<Duration>,
-    /// Bytes pinned when the forward pass was over.
+    /// Bytes that were pinned at the end of the forward pass.
     pub(super) pinned: usize,
-    /// Calls that blocked longer than two milliseconds, by number, for finding out why.
+    /// Numbers and times of the calls that blocked longer than two milliseconds, to find the causes.
     pub(super) slow: Vec<(usize, Duration)>,
-    /// How the host cache grew: some moments with MiB touched and pinned.
+    /// The growth of the host cache: some moments, with MiB touched and MiB pinned.
     pub(super) growth: Vec<(Duration, usize, usize)>,
     /// The engine's metrics, in words.
     pub(super) metrics: String,
 }
 
 impl Passes {
-    /// Blocking in checkpoints, making the caches counted, as the paper does.
+    /// Returns the blocked time of checkpoints and of making the caches, as in the paper.
     pub(super) fn forward(&self) -> Duration {
         self.start + self.checkpoint
     }
@@ -77,13 +77,13 @@ pub(super) fn device_growth(name: &str) -> Result<DeviceGrowth> {
         .with_context(|| format!("no device strategy is called {name}"))
 }
 
-/// Returns true if this machine has all that the strategy needs.
+/// Returns true if this machine has everything that the strategy needs.
 pub(super) fn is_here(name: &str, gpu: bool) -> bool {
     let cuda_only = name == UVM || host_growth(name).is_ok_and(HostGrowth::needs_cuda);
     gpu || !cuda_only
 }
 
-/// Makes both passes.
+/// Runs both passes.
 pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     if load.host == UVM {
         return uvm(device, load);
@@ -93,7 +93,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     let host = HostOptions::from(host_growth(&load.host)?);
     let device_growth = device_growth(&load.device)?;
 
-    // The papers' strategies flush as the papers do; ours as we do.
+    // The papers' strategies flush as in the papers, and our strategy as our engine does.
     let ours = matches!(host.growth, HostGrowth::Pieces { .. });
     let flush = match ours {
         true => Flush::Needed,
@@ -200,7 +200,7 @@ impl Passes {
     }
 }
 
-/// The work between two calls, which takes `interval` with what is done in it.
+/// Does `work` between two calls, then sleeps until `interval` is over.
 fn compute(interval: Duration, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let end = Instant::now() + interval;
     work()?;
@@ -208,7 +208,7 @@ fn compute(interval: Duration, work: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// The field that the application computes: device memory whose bytes tell the version.
+/// The field that the application computes: device memory whose bytes depend on the version.
 struct Field {
     memory: Memory,
     stream: Stream,
@@ -229,7 +229,7 @@ impl Field {
         Ok(self.stream.fill(&mut bytes, tag(version))?)
     }
 
-    /// Looks at both ends and the middle: all bytes are compared by the engine's own tests.
+    /// Checks both ends and the middle. The engine's own tests compare all bytes.
     fn check(&self, version: usize, size: usize) -> Result<()> {
         let mut seen = [0; 64];
         for at in [0, size / 2, size - seen.len()] {
@@ -248,8 +248,8 @@ fn tag(version: usize) -> u8 {
     (version % 251 + 1) as u8
 }
 
-/// Sizes as RTM's compression leaves them (HiPC'22 Figure 3a): from a quarter of `middle` to twice as much, and as much
-/// in all as `count` of three quarters of it.
+/// Returns sizes like those of RTM's compressed checkpoints (HiPC'22 Figure 3a): from a quarter of `middle` to twice `middle`, with a
+/// sum of `count` times three quarters of `middle`.
 pub(super) fn variable(count: usize, middle: usize) -> Vec<usize> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let shares = std::iter::repeat_with(|| {

@@ -1,5 +1,5 @@
-//! How large an experiment is on this machine. The paper's size is 256 checkpoints of 128 MiB for each GPU, 4 GiB of
-//! device cache and 32 GiB of host cache.
+//! The size of an experiment on this machine. The paper's size is 256 checkpoints of 128 MiB for each GPU, 4 GiB of device cache and
+//! 32 GiB of host cache.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) const MIB: usize = 1 << 20;
 pub(super) const PAPER_CHECKPOINT: usize = 128 * MIB;
 pub(super) const PAPER_COUNT: usize = 256;
 
-/// Checkpoints for each that the device cache holds: 32 GiB to 4 GiB.
+/// Bytes of the host cache over those of the device cache: 32 GiB to 4 GiB.
 pub(super) const HOST_TO_DEVICE: usize = 8;
 
 #[derive(Debug)]
@@ -24,19 +24,19 @@ pub(super) struct AllocScale {
     /// Checkpoints of one pass: of the goals, and of the sweeps, which have many.
     pub(super) count: usize,
     pub(super) sweep_count: usize,
-    /// Checkpoints of the longest pass, twice as many where there is memory for them.
+    /// Checkpoints of the longest pass: twice as many if there is memory for them.
     pub(super) longest: usize,
     /// Milliseconds of computing between two checkpoints.
     pub(super) intervals: Vec<u64>,
     /// Processes at a time.
     pub(super) processes: Vec<usize>,
-    /// Bytes that each of several processes allocates when only that is measured.
+    /// Bytes that each of several processes allocates if only the allocation is measured.
     pub(super) share: usize,
-    /// The same where it is to be pinned: without a driver, no more than may be locked.
+    /// The same for memory that is pinned: without a driver, no more than the process may lock.
     pub(super) pinnable: usize,
 }
 
-/// Returns a result that went well. A failure is a row of the report, and not the end of it.
+/// Returns the value of a result that is no error. An error becomes a row of the report and does not end it.
 pub(super) fn tolerate<T>(run: &mut Run, what: &str, found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -48,7 +48,7 @@ pub(super) fn tolerate<T>(run: &mut Run, what: &str, found: Result<T>) -> Result
     }
 }
 
-/// The most that the system lets a process lock, up to `bytes`.
+/// Returns the most bytes that the system lets a process lock, up to `bytes`.
 fn lockable(bytes: usize) -> Result<usize> {
     let device = open(Choice::Host)?;
     let mut bytes = bytes;
@@ -82,7 +82,7 @@ impl AllocScale {
             .into_iter()
             .filter(|&processes| processes <= most.min(cores.max(2)))
             .collect();
-        // Everything at once may take three fifths of what there is.
+        // All memory of an experiment may take three fifths of the available memory.
         let available = available_bytes().unwrap_or(u64::MAX) / 5 * 3;
         let fits = usize::try_from(available).unwrap_or(usize::MAX);
         let longest = (2 * count).min(fits / checkpoint).max(HOST_TO_DEVICE);
@@ -102,7 +102,7 @@ impl AllocScale {
         })
     }
 
-    /// Says in the report how large it was, against the paper's size.
+    /// Reports the size of the experiment beside the paper's size.
     pub(super) fn report(&self, run: &mut Run) -> Result<()> {
         let paper = (PAPER_COUNT * PAPER_CHECKPOINT) as f64;
         for (case, count) in [("goals", self.count), ("sweeps", self.sweep_count)] {
@@ -125,8 +125,8 @@ impl AllocScale {
         Ok(())
     }
 
-    /// So many checkpoints with a host cache that holds them all, cold; the strategies are the device's and the host's, the interval
-    /// is in ms.
+    /// Returns the load of `count` checkpoints with a cold host cache that holds them all. `strategy` has those of the device and of the
+    /// host; `interval` is in ms.
     pub(super) fn load(&self, count: usize, strategy: (&str, &str), interval: u64) -> Load {
         let bytes = count * self.checkpoint;
         Load {
@@ -145,7 +145,7 @@ impl AllocScale {
     }
 }
 
-/// Bytes of main memory that could be had.
+/// Returns the bytes of main memory that are available.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -1,4 +1,4 @@
-//! Recorded inputs by path, made-up ones without.
+//! Recorded inputs if a path is given, else made-up inputs.
 //!
 //! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each shot.
 
@@ -10,13 +10,13 @@ use tierflow_sim::{made_up_sizes, sizes_from_csv};
 /// Bytes of a shot of 384 versions, as recorded ones have.
 const SHOT_BYTES: u64 = 46_000_000_000;
 
-/// The sizes of shots, and whether they were recorded or made up.
+/// The sizes of shots, and their origin: recorded or made up.
 pub(super) struct Shots {
     pub(super) origin: &'static str,
     pub(super) sizes: Vec<Vec<u64>>,
 }
 
-/// Sizes of `shots` shots: recorded ones, thinned out to `versions`, then made-up ones.
+/// Returns the sizes of `shots` shots: recorded shots, thinned out to `versions`, then made-up shots.
 pub(super) fn shots(shots: usize, versions: usize) -> Result<Shots> {
     let total = SHOT_BYTES / 384 * versions as u64;
     let made_up = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
@@ -40,7 +40,7 @@ pub(super) fn shots(shots: usize, versions: usize) -> Result<Shots> {
     Ok(Shots { origin, sizes })
 }
 
-/// The sizes of each shot in the folder that `TIERFLOW_TRACES` names; `None` where it names none.
+/// Returns the sizes of each shot in the folder that `TIERFLOW_TRACES` names; `None` if it is not set.
 pub(crate) fn recorded_shots() -> Result<Option<Vec<Vec<u64>>>> {
     let Some(folder) = std::env::var_os("TIERFLOW_TRACES") else {
         return Ok(None);
@@ -57,7 +57,7 @@ fn sizes(text: &str) -> Result<Vec<u64>> {
     Ok(sizes)
 }
 
-/// Names, without extension, and contents of all files with one extension, in the order of their names.
+/// Returns the names, without extension, and the contents of all files with an extension, in the order of their names.
 fn read(folder: &Path, extension: &str) -> Result<Vec<(String, String)>> {
     let listed = std::fs::read_dir(folder);
     let listed = listed.with_context(|| format!("cannot list {}", folder.display()))?;

@@ -1,9 +1,8 @@
-//! The engine itself on the same workloads as the simulator: real bytes on the card, in main memory and on the disk of this
-//! machine.
+//! The engine on the same workloads as the simulator: real bytes on the GPU, in main memory and on the disk of this machine.
 //!
-//! On a GPU the caches are HPDC'23's (4 GiB and 32 GiB) or a quarter of them; without one they are some MiB of plain
-//! memory, and the rows say so. The scratch file lies in the temporary directory (`TMPDIR`). Checkpoints are stamped
-//! with their version, and every restore is checked.
+//! On a GPU, the caches are those of HPDC'23 (4 GiB and 32 GiB) or a quarter of them. Without a GPU, they are some MiB of plain memory,
+//! and the rows say so. The scratch file is in the temporary directory (`TMPDIR`). Checkpoints are stamped with their version, and every
+//! restore is checked.
 //!
 //! UVM with advice needs a GPU: without one its cells are left out.
 
@@ -37,7 +36,7 @@ struct Machine {
     device: Device,
     /// The caches' scale: the paper's history has 384 versions of 128 MiB.
     scale: Scale,
-    /// Managed memory, of which all pages are there once it was used.
+    /// Managed memory, whose pages are all allocated once it was used.
     managed: Rc<RefCell<Option<Memory>>>,
 }
 
@@ -45,7 +44,7 @@ struct Machine {
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     versions: usize,
-    /// Bytes of a version, where all are of one size.
+    /// Bytes of a version, if all have one size.
     version: u64,
     device: u64,
     host: u64,
@@ -53,7 +52,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// The paper's (HPDC'23 §5.3), divided by 4^`quarters`; a 64th of it in smaller versions where there is no GPU.
+    /// Returns the paper's scale (HPDC'23 §5.3), divided by 4^`quarters`; a 64th of it in smaller versions without a GPU.
     fn of(device: &Device, quarters: u32, quick: bool) -> Self {
         let part = 4_u64.pow(quarters);
         let paper = Self {
@@ -82,7 +81,7 @@ impl Scale {
         vec![self.version; self.versions]
     }
 
-    /// Sizes of the recorded shots, or made-up ones, scaled to this one.
+    /// Returns the sizes of recorded or made-up shots, scaled to this scale.
     fn variable(&self, shots: usize) -> Result<Vec<Vec<u64>>> {
         let smaller = (128 << 20) / self.version;
         let shots = inputs::shots(shots, self.versions)?.sizes.into_iter();
@@ -100,7 +99,7 @@ impl Machine {
         Ok(Self::on(open(Choice::Auto)?, quarters, run.is_quick()))
     }
 
-    /// The machine of a process that uses this device.
+    /// Returns the machine of a process that uses this device.
     fn on(device: Device, quarters: u32, quick: bool) -> Self {
         let scale = Scale::of(&device, quarters, quick);
         Self {
@@ -110,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// The same with a quarter of the history in a quarter of the caches.
+    /// Returns the same machine with a quarter of the history in a quarter of the caches.
     fn quarter(&self) -> Self {
         self.of_scale(Scale {
             versions: self.scale.versions / 4,
@@ -120,7 +119,7 @@ impl Machine {
         })
     }
 
-    /// The same with other sizes.
+    /// Returns the same machine with other sizes.
     fn of_scale(&self, scale: Scale) -> Self {
         Self {
             scale,
@@ -128,13 +127,13 @@ impl Machine {
         }
     }
 
-    /// Managed memory of at least so many bytes, the same for every run that it is large enough for.
+    /// Returns managed memory of at least `bytes` bytes: that of earlier runs, if it is large enough.
     fn managed(&self, bytes: usize) -> Result<Memory> {
         let mut managed = self.managed.borrow_mut();
         if let Some(memory) = managed.as_ref().filter(|memory| memory.len() >= bytes) {
             return Ok(memory.clone());
         }
-        // All of it together has a limit: the smaller one goes first.
+        // Managed memory has a limit in all, so the smaller allocation is freed first.
         *managed = None;
         Ok(managed.insert(self.device.alloc_managed(bytes)?).clone())
     }
@@ -150,11 +149,11 @@ impl Machine {
 enum Approach {
     /// The engine with its own policy.
     Tierflow,
-    /// The same with host memory for all of the history, and no disk.
+    /// As `Tierflow`, with host memory for all of the history, and no disk.
     TierflowInMemory,
     /// HPDC'23's window scorer on contiguous caches.
     Score,
-    /// The same with host memory for all of the history, and no disk.
+    /// As `Score`, with host memory for all of the history, and no disk.
     ScoreInMemory,
     Lru,
     Fifo,
@@ -183,7 +182,7 @@ impl Approach {
         in_memory.contains(&self)
     }
 
-    /// With the policy of this way. Managed memory has the driver's, and no engine.
+    /// Sets the policy of this approach. Managed memory has the driver's policy, and no engine.
     fn engine(self, builder: EngineBuilder) -> EngineBuilder {
         match self {
             Self::Tierflow | Self::TierflowInMemory | Self::Uvm => builder.policy(Residency),
@@ -199,7 +198,7 @@ fn scratch() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// Host memory for a whole history, with room to spare for where copies begin and end.
+/// Returns the bytes of host memory for a whole history, with room for the alignment of copies.
 fn host_for_all(workload: &Workload) -> u64 {
     workload.bytes() / 8 * 9 + (64 << 10)
 }

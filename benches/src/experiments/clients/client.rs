@@ -1,4 +1,4 @@
-//! A client: a forward pass of checkpoints, and a way back of restores in reverse.
+//! A client: a forward pass of checkpoints, and a backward pass of restores.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::process::{meet, say};
 
 const MIB: usize = 1 << 20;
 
-/// How large everything is, in bytes for one client on average.
+/// The sizes of the experiment, for one client on average.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ClientScale {
     /// Bytes of a version.
@@ -22,7 +22,7 @@ pub(super) struct ClientScale {
     device: usize,
     host: usize,
     slab: u64,
-    /// Between two checkpoints, and two restores, in µs.
+    /// Time between two checkpoints, and between two restores, in µs.
     interval_us: u64,
 }
 
@@ -44,7 +44,7 @@ impl ClientScale {
     }
 }
 
-/// A client, as another process is told of it.
+/// A client, in the form in which its process reads it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::experiments) struct Client {
     pub(super) index: usize,
@@ -65,7 +65,7 @@ pub(super) struct ClientTimes {
 }
 
 impl Client {
-    /// How often it meets the others.
+    /// Returns the number of times that the client meets the others.
     pub(super) fn meetings(&self) -> u64 {
         if self.coupled {
             1 + 2 * self.scale.versions
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// Bytes of its versions: alone, as many as on average; else half as much more, or half.
+    /// Returns the bytes of the client's versions: the average if the client is alone, else half as much more or half of it.
     fn bytes(&self) -> usize {
         match (self.clients, self.index % 2) {
             (1, _) => self.scale.version,
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Runs in a process of its own: meets the others by a line each way, and prints what it measured.
+    /// Runs as a process: meets the others by a line each way, and prints the measurement.
     pub(in crate::experiments) fn serve(&self) -> Result<()> {
         let folder = self.directory.join("pool");
         let pool = || HostPool::of_node(Some(&folder), self.pool_options());
@@ -92,13 +92,13 @@ impl Client {
         say(&serde_json::to_string(&done)?)
     }
 
-    /// The pool that all clients share.
+    /// Returns the options of the pool that all clients share.
     pub(super) fn pool_options(&self) -> PoolOptions {
         let total = self.scale.host * self.clients;
         PoolOptions::new(total as u64).slab(self.scale.slab)
     }
 
-    /// Runs with a part of a pool as its host cache, or with one of its own.
+    /// Runs with a part of a pool as the host cache, or with a host cache of its own.
     pub(super) fn run(
         &self,
         pool: Option<&HostPool>,

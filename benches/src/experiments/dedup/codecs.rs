@@ -1,5 +1,5 @@
-//! Compressors that see one checkpoint at a time, for comparison: lz4 and zstd on the CPU with all cores, and the
-//! codecs of the user's own nvCOMP on the GPU.
+//! Compressors of single checkpoints, for comparison: lz4 and zstd on the CPU with all cores, and the codecs of an installed nvCOMP on
+//! the GPU.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ const PIECE: usize = 1 << 20;
 /// Bytes of a chunk of the differences.
 const CHUNK: u32 = 128;
 
-/// Runs nvCOMP through its Python package, which brings the library along: nothing of it is needed to build this.
+/// The program that runs nvCOMP through its Python package, which contains the library. The build therefore needs no nvCOMP.
 const NVCOMP: &str = include_str!("nvcomp.py");
 
 pub(crate) fn codecs(run: &mut Run) -> Result<()> {
@@ -64,13 +64,14 @@ pub(crate) fn codecs(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// In Rust alone zstd has this one level, so its ratio is a lower bound of zstd's.
+/// Compresses with zstd. The Rust implementation has only this level, so the ratio is a lower bound of zstd's ratio.
 fn zstd(piece: &[u8]) -> Vec<u8> {
     compress_to_vec(piece, CompressionLevel::Fastest)
 }
 
-/// The ratio of zstd and of the differences by the number of checkpoints in which the same work is done, and the number from which on the
-/// differences are smaller (ICPP'23, Figure 5). A ratio hardly depends on the bytes, and a history of 40 checkpoints is kept in memory.
+/// Measures the ratios of zstd and of the differences by the number of checkpoints in which the same work is done, and the number from
+/// which on the differences are smaller (ICPP'23, Figure 5). A ratio hardly depends on the bytes, and a history of 40 checkpoints has
+/// to fit into memory.
 fn by_checkpoints(run: &mut Run, workload: &Workload, bytes: usize) -> Result<()> {
     let mut smaller_from = None;
     for checkpoints in [2, 3, 4, 5, 7, 10, 20, 40] {
@@ -112,7 +113,8 @@ fn by_checkpoints(run: &mut Run, workload: &Workload, bytes: usize) -> Result<()
     Ok(())
 }
 
-/// Returns the bytes that the program `zstd` makes of all checkpoints but the first, each as a whole; `None` where it is not installed.
+/// Returns the bytes to which the program `zstd` compresses all checkpoints but the first, each as a whole; `None` if it is not
+/// installed.
 fn by_program(history: &[Vec<u8>]) -> Result<Option<usize>> {
     let mut stored = 0;
     for state in &history[1..] {
@@ -131,7 +133,7 @@ fn by_program(history: &[Vec<u8>]) -> Result<Option<usize>> {
     Ok(Some(stored))
 }
 
-/// Returns the bytes stored. The first checkpoint does not count, as in the paper.
+/// Compresses a history on the CPU. Returns the compressed bytes. The first checkpoint does not count, as in the paper.
 pub(super) fn on_cpu(
     run: &mut Run,
     case: &str,
@@ -151,7 +153,7 @@ pub(super) fn on_cpu(
     Ok(stored)
 }
 
-/// Measures compressors on differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
+/// Measures compressors on differences, each in pieces as above, and the codec of the engine on differences and on checkpoints.
 fn after_differences(
     run: &mut Run,
     case: impl Fn(&str) -> String,
@@ -202,8 +204,8 @@ fn after_differences(
     planes(run, &case("tree, planes, metadata apart"), &apart, bytes)
 }
 
-/// The codec on inputs of parts, which stand for so many bytes of checkpoints: ratio to those, and the rates of the inputs' own
-/// bytes. What does not become smaller goes as it is.
+/// Measures the engine's codec on inputs in parts, which stand for `checkpoints` bytes of checkpoints: the ratio to those bytes, and
+/// the rates of the inputs' own bytes. An input that does not become smaller counts uncompressed.
 fn planes(
     run: &mut Run,
     case: &str,
@@ -256,7 +258,7 @@ enum CodecLine {
     },
 }
 
-/// `None` if nvCOMP is not installed, which it says.
+/// Measures the codecs of nvCOMP. Returns `None`, and prints a line, if nvCOMP is not installed.
 fn on_gpu(run: &mut Run, case: impl Fn(&str) -> String, history: &[Vec<u8>]) -> Result<Option<()>> {
     let folder = tempfile::tempdir()?;
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! The engine with the Tree method, with the codec behind it and without, beside its kernels alone: degree vectors, all states at
-//! hand in device memory.
+//! The engine with the Tree method, with the codec after it and without, compared with the kernels alone. The checkpoints are degree
+//! vectors, whose states are all in device memory.
 
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
                 down.push(changed / begun.elapsed().as_secs_f64());
                 drop(engine);
 
-                // Written where the engine takes them from, as the kernels alone take them: nothing is copied on the device.
+                // States are written where the engine reads them, as for the kernels alone, so the device copies nothing.
                 let engine = build(states.len())?;
                 save(&engine, 0)?;
                 engine.wait()?;
@@ -112,7 +112,7 @@ pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
                 in_place.push(changed / begun.elapsed().as_secs_f64());
                 drop(engine);
 
-                // Two at a time in device memory: the others come back from their differences.
+                // Device memory holds two states at a time. The others are rebuilt from their differences.
                 let engine = build(2)?;
                 engine.hint((0..states.len() as u64).rev());
                 for version in 0..states.len() {

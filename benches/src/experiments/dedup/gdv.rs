@@ -1,12 +1,11 @@
-//! Graphlet degree vectors, as ORANGES computes and checkpoints them: for each of N vertices, how often it takes each
-//! place in the connected subgraphs of two to five vertices; 73 counters of 32 bits, column by column, so N × 73 × u32.
+//! Graphlet degree vectors, as ORANGES computes and checkpoints them. For each of N vertices, 73 counters of 32 bits count how often the
+//! vertex has each position in the connected subgraphs of two to five vertices. Counters are stored column by column: N × 73 × u32.
 //!
-//! The subgraphs are really enumerated (ESU, Wernicke 2006), vertex after vertex; a checkpoint is taken after equal
-//! shares of the vertices. Two things are stand-ins, and cheaper than the originals:
+//! The subgraphs are really enumerated (ESU, Wernicke 2006), vertex after vertex. A checkpoint is taken after equal shares of the
+//! vertices. Two parts are cheaper than the originals:
 //!
-//! - the graphs are generated, with the degrees and the order of vertices of the paper's kinds, not its files;
-//! - places are told apart by the degrees within the subgraph, not by its automorphisms, so a few of the 73 orbits
-//!   share a column.
+//! - the graphs are generated, with the degrees and the order of vertices of the paper's kinds of graphs, not read from its files;
+//! - positions are distinguished by the degrees within the subgraph, not by its automorphisms, so a few of the 73 orbits share a column.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,8 +27,8 @@ const SENDERS: usize = 31;
 /// A kind of graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Graph {
-    /// Events of a message race: one rank receives what [`SENDERS`] others send, in rounds, each round in an order of
-    /// its own. One chain a rank, rank after rank, and an edge a message, so 1.5 edges a vertex.
+    /// Events of a message race: one rank receives the messages of [`SENDERS`] others, in rounds, each round in another order. Each
+    /// rank is a chain, rank after rank, and each message an edge, so a vertex has 1.5 edges.
     Events,
     /// Roads: long chains, a crossing at every eighth vertex.
     Road,
@@ -40,7 +39,7 @@ pub(super) enum Graph {
 }
 
 impl Graph {
-    /// The neighbours of `v` in a graph of `width` × `height` vertices; the second number is how many.
+    /// Returns the neighbours of `v` in a graph of `count` vertices in rows of `width`, and their number.
     fn neighbours(self, v: usize, width: usize, count: usize) -> ([usize; 6], usize) {
         let (row, column) = (v / width, v % width);
         let right = (column + 1 < width).then_some(v + 1);
@@ -103,15 +102,16 @@ impl Graph {
         (neighbours, found)
     }
 
-    /// Meshes have defects, or every vertex far from the border would count the same: one edge in twelve is missing.
+    /// Returns true if an edge is not missing. Each mesh lacks an edge in twelve; otherwise all vertices far from the border would have
+    /// the same counters.
     fn has_edge(self, low: usize, high: usize) -> bool {
         let is_mesh = matches!(self, Self::Bubbles | Self::Delaunay);
         !(is_mesh && mix((low as u64) << 32 ^ high as u64).is_multiple_of(12))
     }
 }
 
-/// The vertex of [`Graph::Events`] at the other end of the message of an event: rank 0's receives come first, then the
-/// sends of one rank after the other.
+/// Returns the vertex of [`Graph::Events`] at the other end of an event's message. Rank 0's receives come first, then the sends of one
+/// rank after the other.
 fn other_end(rank: usize, event: usize, rounds: usize) -> usize {
     let round = if rank == 0 { event / SENDERS } else { event };
     // The sender `s` of 0 to 30 is received at position `factor * s + first` modulo 31 of its round.
@@ -128,7 +128,7 @@ fn other_end(rank: usize, event: usize, rounds: usize) -> usize {
     }
 }
 
-/// The counters, all zero, and the counting of one more share of the vertices.
+/// Returns the counters, all zero, and the step that counts one more share of the vertices.
 pub(super) fn start(graph: Graph, size: Size) -> (Vec<u8>, Step) {
     let count = (size.bytes / (COLUMNS * 4)).max(16);
     let width = count.isqrt();
@@ -184,8 +184,8 @@ impl Search<'_> {
         self.extend(v, extension);
     }
 
-    /// Every connected subgraph that contains the one so far, its smallest vertex `root`, and some of the extension;
-    /// each once.
+    /// Enumerates each connected subgraph once that contains the current subgraph, has the smallest vertex `root`, and grows by vertices of
+    /// the extension.
     fn extend(&mut self, root: usize, mut extension: Vec<usize>) {
         if self.subgraph.len() > 1 {
             self.tally();
@@ -209,7 +209,7 @@ impl Search<'_> {
         }
     }
 
-    /// Counts the subgraph for each of its vertices.
+    /// Counts the current subgraph for each of its vertices.
     fn tally(&self) {
         let size = self.subgraph.len();
         let mut degrees = [0_u8; 5];

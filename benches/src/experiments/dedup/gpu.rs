@@ -25,7 +25,7 @@ pub(super) struct Buffers {
 
 /// An encoded checkpoint.
 pub(super) struct Measured {
-    /// From the call to the header's last byte.
+    /// Time from the call to the header's last byte.
     pub(super) whole: Duration,
     pub(super) stored: u64,
 }
@@ -85,10 +85,10 @@ impl Gpu {
     }
 }
 
-/// Checkpoints that are measured, of the ten at which the work is done: one tenth of the work is like another.
+/// Number of measured checkpoints, out of ten at which the work is done: one tenth of the work is like another.
 const MEASURED: usize = 5;
 
-/// Degree vectors into host memory, by chunk size.
+/// Measures degree vectors into host memory, by chunk size.
 pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
     let gpu = Gpu::new()?;
     let size = Size {
@@ -110,8 +110,8 @@ pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Figure 4 by chunk size at ten checkpoints, and Figure 5 by checkpoints. A cell is a history of a workload, which is computed once for
-/// every method and chunk size.
+/// Measures Figure 4 by chunk size at ten checkpoints, and Figure 5 by checkpoints. A cell is a history of a workload, which is computed
+/// once for all methods and chunk sizes.
 pub(crate) fn figures(run: &mut Run) -> Result<()> {
     let gpu = Gpu::new()?;
     let bytes = if run.is_quick() { 256 << 20 } else { 1 << 30 };
@@ -121,7 +121,7 @@ pub(crate) fn figures(run: &mut Run) -> Result<()> {
             checkpoints: 10,
         };
         let figure = format!("workload={}", workload.name);
-        // The wave takes the processor as many steps as the field is wide.
+        // The processor computes as many steps of the wave as the field is wide.
         let seconds = if workload.name == "wavefield" {
             300
         } else {

@@ -1,5 +1,5 @@
-//! ICPP'23, Figure 6: one state, cut into as many parts as there would be processes; each has a lineage and a stream of
-//! its own, and all checkpoint at the same time.
+//! ICPP'23, Figure 6: one state, cut into one part per process. Each part has a lineage and a stream of its own, and all parts
+//! checkpoint at the same time.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::experiments::Run;
 use crate::machine;
 use crate::threads::on_threads;
 
-/// Differences that are measured.
+/// Number of measured differences.
 const MEASURED: usize = 4;
 
 /// A GPU with a part of the state.
@@ -74,7 +74,7 @@ fn split(len: usize, count: usize, gpus: usize) -> Result<Vec<Part>> {
     parts.map(part).collect()
 }
 
-/// Seconds from the first part's beginning to the last one's end, and what is stored.
+/// Encodes a version in all parts. Returns the seconds from the first part's beginning to the last part's end, and the stored bytes.
 fn encode(parts: &mut [Part], state: &[u8], version: u64) -> Result<(f64, u64)> {
     for part in &*parts {
         let own = &state[part.start..part.start + part.len];

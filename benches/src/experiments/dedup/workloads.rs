@@ -1,5 +1,5 @@
-//! The checkpointed states. Each starts with a state and goes from one checkpoint to the next in place; the same in
-//! every run.
+//! The checkpointed workloads. Each has a first state, which goes on from one checkpoint to the next in place. All runs have the same
+//! states.
 
 use std::time::Instant;
 
@@ -8,16 +8,16 @@ use rayon::prelude::*;
 use super::gdv::{self, Graph};
 use crate::random::{mix, unit};
 
-/// How much of a workload is wanted.
+/// The size of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Bytes of a checkpoint, roughly.
+    /// Approximate bytes of a checkpoint.
     pub(super) bytes: usize,
     /// Checkpoints in all.
     pub(super) checkpoints: usize,
 }
 
-/// Goes on to the next checkpoint.
+/// A function that changes the state to that of the next checkpoint.
 pub(super) type Step = Box<dyn FnMut(&mut [u8])>;
 
 pub(super) struct Workload {
@@ -26,12 +26,12 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// All checkpoints, the first one included.
+    /// Returns all checkpoints, with the first one.
     pub(super) fn history(&self, size: Size) -> Vec<Vec<u8>> {
         self.beginning(size, size.checkpoints)
     }
 
-    /// The first checkpoints of so many.
+    /// Returns the first `checkpoints` checkpoints of a workload of this size.
     pub(super) fn beginning(&self, size: Size, checkpoints: usize) -> Vec<Vec<u8>> {
         let began = Instant::now();
         let (mut state, mut step) = (self.start)(size);
@@ -46,7 +46,7 @@ impl Workload {
     }
 }
 
-/// All of them; the graphs first.
+/// All workloads, the graphs first.
 pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "gdv-events",
@@ -90,7 +90,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// Bytes without any order.
+/// Returns random bytes.
 fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(&mut bytes, seed);
@@ -111,14 +111,14 @@ fn read(bytes: &[u8]) -> f32 {
         .map_or(0.0, |bytes| f32::from_le_bytes(*bytes))
 }
 
-/// Pressure of an acoustic wave in two dimensions, single precision: a point source in the middle of a medium with
-/// layers, second order in space and time, the two time levels that a solver keeps. Sixteen steps between
-/// checkpoints. Ahead of the wave there are zeros.
+/// Makes the pressure of an acoustic wave in two dimensions, single precision: a point source in the middle of a medium with layers,
+/// second order in space and time, with the two time levels that a solver keeps. At least sixteen steps are between checkpoints. Ahead
+/// of the wave, the field is zero.
 fn wavefield(size: Size) -> (Vec<u8>, Step) {
     let side = ((size.bytes / 8) as f64).sqrt() as usize;
     let state = vec![0; 2 * side * side * 4];
     let (mut now, mut before) = (vec![0_f32; side * side], vec![0_f32; side * side]);
-    // So that the wave reaches the border with the last checkpoint.
+    // With as many steps, the wave reaches the border at the last checkpoint.
     let steps = (side / size.checkpoints).max(16);
     let mut time = 0;
     let step = move |state: &mut [u8]| {
@@ -147,8 +147,8 @@ fn wavefield(size: Size) -> (Vec<u8>, Step) {
     (state, Box::new(step))
 }
 
-/// Weights, first and second moments of Adam under random gradients, single precision, one step between checkpoints:
-/// everything changes, the honest worst case.
+/// Makes the weights, first and second moments of Adam under random gradients, single precision, with one step between checkpoints. All
+/// bytes change, which is the worst case.
 fn adam(size: Size) -> (Vec<u8>, Step) {
     let n = size.bytes / 12;
     let mut state = random(12 * n, 3);
@@ -184,8 +184,8 @@ fn adam(size: Size) -> (Vec<u8>, Step) {
     (state, Box::new(step))
 }
 
-/// Rows of 64 single-precision numbers, of which a training step touches as many as a hundredth of the table, chosen
-/// by Zipf's law: few rows often, most rows never.
+/// Makes rows of 64 single-precision numbers. A training step changes a hundredth of the table, chosen by Zipf's law: few rows often,
+/// most rows never.
 fn embedding(size: Size) -> (Vec<u8>, Step) {
     const ROW: usize = 256;
     let rows = size.bytes / ROW;
@@ -196,7 +196,7 @@ fn embedding(size: Size) -> (Vec<u8>, Step) {
             let share = unit(mix(round));
             // The inverse of the distribution function, for exponent 1.
             let rank = ((rows as f64).powf(share) as usize).min(rows) - 1;
-            // The hot rows are not side by side.
+            // Frequent rows are not next to each other.
             let row = (mix(rank as u64 ^ 0x5EED) % rows as u64) as usize;
             fill_serially(&mut state[row * ROW..(row + 1) * ROW], round ^ n << 32);
         }
@@ -211,7 +211,7 @@ fn fill_serially(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// A log or a particle list: the same share is filled each time, the rest is zero.
+/// Makes a log or a particle list: each step fills the same share, and the rest is zero.
 fn append(size: Size) -> (Vec<u8>, Step) {
     let mut filled = 0;
     let share = size.bytes / size.checkpoints;
@@ -223,14 +223,14 @@ fn append(size: Size) -> (Vec<u8>, Step) {
     (vec![0; size.bytes], Box::new(step))
 }
 
-/// A ring buffer or a domain that wraps around: everything moves on by a block of a megabyte and a bit.
+/// Makes a ring buffer or a periodic domain: each step moves all bytes on by a little more than a megabyte.
 fn rotation(size: Size) -> (Vec<u8>, Step) {
     let by = (1 << 20) + 4096;
     let step = move |state: &mut [u8]| state.rotate_left(by % state.len().max(1));
     (random(size.bytes, 6), Box::new(step))
 }
 
-/// Memory that was not written yet.
+/// Makes memory that was not written yet.
 fn zeros(size: Size) -> (Vec<u8>, Step) {
     (vec![0; size.bytes], Box::new(|_: &mut [u8]| ()))
 }

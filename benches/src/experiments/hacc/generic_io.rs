@@ -1,7 +1,7 @@
-//! A file in the manner of GenericIO, HACC's library: a header that names the arrays and says where each rank's block begins, then the
-//! blocks; a block has the rank's arrays one after the other. A checksum follows the header and each array.
+//! A file in the manner of GenericIO, HACC's library. The header has the names of the arrays and the offset of each rank's block. The
+//! blocks follow; a block has the rank's arrays one after the other. A checksum follows the header and each array.
 //!
-//! GenericIO's checksum is CRC-64 and is made by several threads; here XXH3 stands for it, which one thread makes as fast.
+//! GenericIO computes a CRC-64 with several threads. XXH3 replaces it here, as one thread computes XXH3 as fast.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const NAME: usize = 256;
 /// Bytes of a checksum.
 const SUM: usize = 8;
 
-/// The ranks that share a file, each with as many particles.
+/// The ranks that share a file, all with the same number of particles.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) ranks: usize,
@@ -28,8 +28,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The header with its checksum: magic, particles in all, ranks, arrays; of each array its name and the bytes of an element; of each
-    /// rank its particles and where its block begins.
+    /// Returns the header with its checksum: magic, particles in all, ranks, arrays; the name and the bytes of an element of each array;
+    /// the particles of each rank and the offset of its block.
     fn header(self) -> Vec<u8> {
         let mut header = MAGIC.to_vec();
         let total = self.ranks * self.particles;
@@ -51,7 +51,7 @@ impl Layout {
         header
     }
 
-    /// The offset at which a rank's block begins, in bytes.
+    /// Returns the offset at which a rank's block begins, in bytes.
     fn block(self, rank: usize) -> u64 {
         let header = MAGIC.len() + 3 * 8 + ARRAYS.len() * (NAME + 8) + self.ranks * 16 + SUM;
         let block = self.particles * PARTICLE + ARRAYS.len() * SUM;

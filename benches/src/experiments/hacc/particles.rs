@@ -21,7 +21,7 @@ pub(super) const ARRAYS: [(&str, usize); 9] = [
     ("mask", 2),
 ];
 
-/// Time of a substep, in the box's crossings at a speed of 1.
+/// Time of a substep. In a time of 1, a particle with the speed 1 crosses the box.
 const TIME: f32 = 1e-3;
 
 /// Particles in a periodic box of side 1, in a potential of one wave along each axis.
@@ -52,7 +52,7 @@ impl Particles {
         }
     }
 
-    /// A leapfrog step: particles are kicked by the potential's slope, drift, and are told their potential.
+    /// Takes a leapfrog step: changes the velocities by the potential's slope, moves the particles, and sets their potentials.
     pub(super) fn advance(&mut self) {
         self.phi.fill(0.0);
         for (position, velocity) in self.position.iter_mut().zip(&mut self.velocity) {
@@ -67,7 +67,7 @@ impl Particles {
         }
     }
 
-    /// The arrays, as bytes, in the order of `ARRAYS`.
+    /// Returns the arrays as bytes, in the order of `ARRAYS`.
     pub fn arrays(&self) -> [&[u8]; 9] {
         let [x, y, z] = self
             .position
@@ -94,7 +94,7 @@ impl Particles {
         ]
     }
 
-    /// The same, to read into.
+    /// Returns the arrays as bytes to be written, in the order of `ARRAYS`.
     pub fn arrays_mut(&mut self) -> [&mut [u8]; 9] {
         let [x, y, z] = self
             .position
@@ -110,7 +110,7 @@ impl Particles {
         [x, y, z, vx, vy, vz, phi, id, mask]
     }
 
-    /// Has `read` bring a checkpoint back into cleared arrays, which are then what they were.
+    /// Clears the arrays, lets `read` read a checkpoint into them, and checks that they are as before.
     pub(super) fn come_back(&mut self, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let before = self.sum();
         for array in self.arrays_mut() {

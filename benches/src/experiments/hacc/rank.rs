@@ -12,16 +12,16 @@ use super::generic_io::Layout;
 use super::particles::{PARTICLE, Particles};
 use crate::process::{meet, say};
 
-/// Substeps by which the time of one is measured.
+/// Number of substeps over which the time of a substep is measured.
 const TRIED: u32 = 3;
 
 /// Versions that a host cache holds.
 const SLOTS: usize = 2;
 
-/// How a rank writes its particles.
+/// The way in which a rank writes its particles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Writing {
-    /// Not at all: the run that the others are compared with.
+    /// No checkpoints: the run that the others are compared with.
     Nothing,
     /// In the manner of GenericIO, all ranks into one file, durable before a step ends.
     GenericIo,
@@ -42,9 +42,9 @@ pub struct Rank {
     pub particles: usize,
     /// Steps, each with a checkpoint at its end.
     pub steps: u64,
-    /// Substeps of computing in a step; 0 for a rank that measures one of them and ends.
+    /// Substeps of computing in a step; 0 for a rank that only measures a substep and ends.
     pub substeps: u32,
-    /// How it writes.
+    /// The way in which the rank writes.
     pub writing: Writing,
     /// The folder that all ranks write to.
     pub directory: PathBuf,
@@ -55,19 +55,19 @@ pub trait Checkpoints {
     /// Takes a checkpoint at the end of a step.
     ///
     /// # Errors
-    /// When it cannot.
+    /// An error if the call failed.
     fn checkpoint(&mut self, step: u64, particles: &Particles) -> Result<()>;
 
     /// Waits until all checkpoints are durable.
     ///
     /// # Errors
-    /// When one of them is not.
+    /// An error if one of them failed.
     fn settle(&mut self) -> Result<()>;
 
     /// Reads a step's checkpoint.
     ///
     /// # Errors
-    /// When it cannot.
+    /// An error if the call failed.
     fn read(&mut self, step: u64, particles: &mut Particles) -> Result<()>;
 }
 
@@ -91,16 +91,16 @@ impl Rank {
         })
     }
 
-    /// Does the work: a line out and one in at each meeting, one out with the seconds in which checkpoints blocked the rank, one when all is
-    /// durable, and one when the last checkpoint was read back.
+    /// Does the work. Writes a line and reads one at each meeting. Then writes a line with the seconds in which checkpoints blocked the rank,
+    /// a line once all checkpoints are durable, and a line once the last checkpoint was read back.
     ///
     /// # Errors
-    /// When a checkpoint failed, or the others are gone.
+    /// An error if a checkpoint failed, or the others are gone.
     pub fn serve(&self) -> Result<()> {
         self.serve_by(|rank| rank.checkpoints())
     }
 
-    /// The same by a way to write of the caller's own.
+    /// Does the work of [`serve`](Self::serve), with the caller's way to write.
     ///
     /// # Errors
     /// The errors of [`serve`](Self::serve).

@@ -1,4 +1,4 @@
-//! The group checkpoint: what each GPU writes, and how long the group is blocked.
+//! The group checkpoint: the bytes of each GPU, and the time for which the group is blocked.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::experiments::Run;
 use crate::random::fill;
 use crate::report::Spread;
 
-/// Schedules are aligned to what memory is mapped in.
+/// Alignment of schedules, in bytes: the unit in which memory is mapped.
 pub(super) const GRAIN: usize = 2 << 20;
 const TRIALS: usize = 7;
 const BLOCK: usize = 4 << 20;
@@ -32,7 +32,8 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The first device writes 4 × `unit`, each other one `unit`; caches hold an equal part of it all.
+    /// Makes a group checkpoint: the first device writes 4 × `unit` bytes, each other device `unit`. All caches together hold these bytes,
+    /// each an equal part.
     pub(super) fn new(name: String, devices: &'a [Device], unit: usize) -> Result<Self> {
         let count = devices.len();
         let fair = ((count + 3) * unit / count).next_multiple_of(GRAIN);
@@ -76,7 +77,7 @@ impl<'a> Group<'a> {
         format!("{}, strategy={strategy}", self.name)
     }
 
-    /// Measures a schedule within this process; the seconds for which it blocks.
+    /// Measures a schedule within this process. Returns the seconds for which the checkpoint blocks.
     pub(super) fn measure(&self, run: &mut Run, name: &str, schedule: &Schedule) -> Result<f64> {
         for transfer in schedule.transfers() {
             eprintln!("  {transfer}, by {:?}", transfer.via);
@@ -86,7 +87,7 @@ impl<'a> Group<'a> {
         self.time(run, &self.case(name), schedule, &overflow)
     }
 
-    /// Stores and loads, with what is reported of both.
+    /// Stores and loads the remainders, and reports both.
     pub(super) fn time(
         &self,
         run: &mut Run,
@@ -128,7 +129,7 @@ impl<'a> Group<'a> {
         &self.remainders
     }
 
-    /// The copies of what stays on its GPU.
+    /// Returns the copies of the bytes that stay on their GPU.
     fn local(&self) -> Result<Vec<ConcurrentCopy<'_>>> {
         let parts = self.data.iter().zip(&self.caches).zip(&self.streams);
         let copies = parts.map(|((data, cache), stream)| {
@@ -141,7 +142,7 @@ impl<'a> Group<'a> {
         copies.collect()
     }
 
-    /// Overwrites the remainders, so that they must come back.
+    /// Overwrites the remainders, so that only a load brings them back.
     pub(super) fn spoil(&self) -> Result<()> {
         for (gpu, remainder) in self.remainders.iter().enumerate() {
             if let Some(Remainder { memory, start }) = remainder {
@@ -152,7 +153,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// How many bytes of the remainders are not what was written.
+    /// Returns the number of bytes of the remainders that differ from the written ones.
     pub(super) fn wrong(&self) -> Result<usize> {
         let mut wrong = 0;
         for (gpu, remainder) in self.remainders.iter().enumerate() {
@@ -191,7 +192,7 @@ fn seed(gpu: usize, at: usize) -> u64 {
     ((gpu as u64 + 1) << 32) + at as u64
 }
 
-/// A sum by which two processes compare what they see.
+/// Returns a checksum by which two processes compare bytes.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.par_chunks(BLOCK).enumerate();
     let sums = words.map(|(at, block)| {

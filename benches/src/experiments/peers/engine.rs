@@ -1,5 +1,5 @@
-//! A group checkpoint from engines: the time by the schedule, on the links as they were measured, beside the time for which the group is
-//! blocked. The engines are on the GPUs, where there are two or more, and on devices of plain memory whose links have a rate.
+//! A group checkpoint from engines: the time that the schedule predicts for the measured links, and the time for which the group is
+//! blocked. The engines run on the GPUs, if there are two or more, and on devices of plain memory whose links have a set rate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
@@ -20,11 +20,12 @@ use crate::threads::on_threads;
 
 const MIB: usize = 1 << 20;
 
-/// Rates of the throttled links, in bytes per second: each link to a peer, and the host's that all share.
+/// Rate of each throttled link to a peer, in bytes per second.
 const TO_PEER: f64 = 200e6;
+/// Rate of the throttled link to the host, which all devices share, in bytes per second.
 const TO_HOST: f64 = 80e6;
 
-/// The blocked time of a group beside the predicted one, at most.
+/// Goal: the most blocked time of a group, divided by the predicted time.
 const GOAL: f64 = 1.05;
 
 /// Links that carry one copy after the other, each at its rate.
@@ -37,7 +38,7 @@ impl Links {
         let on_link: host::OnLink = Arc::new(move |copy: host::LinkCopy| {
             let (link, rate) = match copy.peer {
                 Some(peer) => ((ordinal, Some(peer)), TO_PEER),
-                // All share a link to the host.
+                // All devices share one link to the host.
                 None => ((0, None), TO_HOST),
             };
             let cost = Duration::from_secs_f64(copy.bytes as f64 / rate);
@@ -61,14 +62,14 @@ struct EngineGroup<'a> {
     topology: Topology,
     /// Bytes of each device's cache.
     cache: usize,
-    /// The bytes by which each one's checkpoint is larger; the others have `spare` bytes for them.
+    /// Bytes by which each device's checkpoint is larger than its cache; the other devices have `spare` bytes for them.
     overflow: Vec<usize>,
     spare: u64,
     /// Bytes of each engine's host cache.
     host: usize,
 }
 
-/// An engine, and the checkpoint that it is to take in.
+/// An engine, and the checkpoint that it takes in.
 struct GroupMember {
     engine: Engine,
     state: Memory,
@@ -113,7 +114,7 @@ impl EngineGroup<'_> {
             let (predicted, members) = self.members(spare)?;
             let case = format!("engines={} on {on}, strategy={name}", self.devices.len());
             let (mut blocked, mut ratios) = (Vec::new(), Vec::new());
-            // The first round finds streams and contexts that are new, and does not count.
+            // The first round creates streams and contexts, and does not count.
             for version in 0..=rounds {
                 let took = checkpoint(&members, version)?;
                 if version > 0 {
@@ -129,7 +130,7 @@ impl EngineGroup<'_> {
         Ok(())
     }
 
-    /// The engines whose checkpoints are larger than their caches, and the predicted time, in seconds.
+    /// Returns the predicted time in seconds, and the engines whose checkpoints are larger than their caches.
     fn members(&self, spare: u64) -> Result<(f64, Vec<GroupMember>)> {
         let shares = self.overflow.iter().map(|&bytes| match bytes as u64 {
             0 => Share::Spare(spare),
@@ -145,7 +146,7 @@ impl EngineGroup<'_> {
             let overflow = GroupOverflow::new(self.devices, GpuId(gpu), &self.topology, &shares)?;
             ensure!(overflow.refusals.is_empty(), "{:?}", overflow.refusals);
             predicted = predicted.max(overflow.schedule.makespan().as_secs_f64());
-            // All of the host's memory is there before the clock starts.
+            // All of the host's memory is allocated before the measurement.
             let host = Tier::host(self.host).growth(HostOptions::default());
             let mut builder = Engine::builder(device).device_cache(self.cache).tier(host);
             if let Some(cache) = overflow.cache {
@@ -168,7 +169,7 @@ impl EngineGroup<'_> {
     }
 }
 
-/// Has all engines take in their checkpoints at once, read them back and discard them. Returns the time until the last one was taken in.
+/// Lets all engines take in their checkpoints at once, read them back and discard them. Returns the time until the last one was taken in.
 fn checkpoint(members: &[GroupMember], version: u64) -> Result<Duration> {
     let barrier = Barrier::new(members.len());
     let times = on_threads(members, |member| {

@@ -1,4 +1,4 @@
-//! The other process: it lends memory of its GPU, and says what it sees there.
+//! The other process, which lends memory of its GPU and reports a checksum of the bytes there.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ pub(in crate::experiments) struct LenderWork {
     pub(super) path: PathBuf,
     /// Bytes to lend.
     pub(super) bytes: u64,
-    /// The GPU's number; plain memory without it.
+    /// The GPU's number; `None` for plain memory.
     pub(super) ordinal: Option<usize>,
 }
 
 impl LenderWork {
-    /// Lends once, to the first that connects, then answers the lines on standard input: `sum` of what it lent, and
-    /// `recall`. It ends with its input.
+    /// Lends once, to the first process that connects. Then answers the lines on standard input: `sum` with a checksum of the lent memory,
+    /// `recall` by taking the memory back. Ends at the end of the input.
     pub(in crate::experiments) fn serve(&self) -> Result<()> {
         let device = match self.ordinal {
             Some(ordinal) => open(Choice::Cuda { ordinal })?,

@@ -1,4 +1,4 @@
-//! The same checkpoint with peers in processes of their own, a recall, and a lender that is killed.
+//! The group checkpoint with a process for each peer, a recall, and a lender that is killed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::{Clock, LenderWork, PATIENCE};
 use crate::experiments::Run;
 use crate::process::Process;
 
-/// The schedule with each peer's room lent by a process of its own.
+/// Measures a schedule for which separate processes lend the peers' room.
 pub(super) fn measure(
     run: &mut Run,
     clock: &Clock,
@@ -80,7 +80,7 @@ pub(super) fn measure(
     let last = loans.last().context("there is no loan")?;
     eprintln!("  killed: {}", killed.process.kill()?);
     if lenders.is_empty() {
-        // The only lender has its memory back.
+        // The only lender has recalled its memory.
         return Ok(());
     }
     let began = Instant::now();
@@ -95,7 +95,7 @@ pub(super) fn measure(
     };
     ensure!(matches!(gone, Error::Gone { .. }), "{gone}");
     run.time(&case, "until a dead lender is known", began.elapsed())?;
-    // The memory counts as lost, and a copy from there may fail, but must not hang.
+    // The lent memory counts as lost. A copy from there may fail, but must not hang.
     let device = &group.devices[0];
     let mut bytes = vec![0; last.memory().len().min(1 << 20)];
     let loan = last.memory().lend(0..bytes.len())?;
@@ -107,7 +107,7 @@ pub(super) fn measure(
         "1",
         f64::from(u8::from(read.is_ok())),
     )?;
-    // The device works on.
+    // The device still works.
     let own = device.alloc(1 << 20)?;
     device.stream()?.fill(&mut own.lend_mut(0..1 << 20)?, 3)?;
     Ok(())
@@ -132,7 +132,7 @@ fn with_loans(
     Ok(Overflow::with_targets(group.devices, schedule, room)?)
 }
 
-/// The sum of what was sent there. The bytes beyond it are not known, so a chunk must be filled whole.
+/// Returns the checksum of the bytes that a transfer sent. The transfer must fill the lent chunk, as the bytes after it are not known.
 fn wanted(transfer: &Transfer, lent: usize) -> Result<u64> {
     let (offset, bytes) = (transfer.offset as usize, transfer.bytes as usize);
     ensure!(bytes == lent, "{bytes} bytes are sent to a chunk of {lent}");

@@ -4,21 +4,21 @@ use tierflow_placement::{GpuId, HostLinkId, Share, Topology, TopologyError};
 
 use crate::random::mix;
 
-/// A machine with so many GPUs.
+/// A function that makes a machine of a number of GPUs.
 pub type MakeTopology = fn(usize) -> Result<Topology, TopologyError>;
 
-/// Machines that can have any number of GPUs, by name; and the most for which they are of use here.
+/// Machines of any number of GPUs: the name, the function, and the most GPUs that are measured.
 pub const LARGE: [(&str, MakeTopology, usize); 3] = [
     ("nodes", nodes, 4096),
     ("nvswitch", nvswitch, 4096),
     ("mesh", mesh, 1024),
 ];
 
-/// Nodes of 8 GPUs: in each an NVSwitch, and a host with a link for each pair; between them a network
-/// with 50 GB/s for each GPU.
+/// Makes nodes of 8 GPUs. Each node has an NVSwitch, and a host with a link for each pair of GPUs. A network between the nodes has 50
+/// GB/s for each GPU.
 ///
 /// # Errors
-/// When there are too many GPUs to compute with.
+/// An error if there are too many GPUs to compute with.
 pub fn nodes(gpus: usize) -> Result<Topology, TopologyError> {
     let mut topology = Topology::new();
     let network = topology.switch();
@@ -38,10 +38,10 @@ pub fn nodes(gpus: usize) -> Result<Topology, TopologyError> {
     Ok(topology)
 }
 
-/// All GPUs on one switch and one host, four to a link.
+/// Makes a machine with all GPUs on one switch and one host, four GPUs to a host link.
 ///
 /// # Errors
-/// When there are too many GPUs to compute with.
+/// An error if there are too many GPUs to compute with.
 pub fn nvswitch(gpus: usize) -> Result<Topology, TopologyError> {
     let mut topology = with_host(gpus)?;
     let switch = topology.switch();
@@ -51,10 +51,11 @@ pub fn nvswitch(gpus: usize) -> Result<Topology, TopologyError> {
     Ok(topology)
 }
 
-/// A link of 24 or 48 GB/s from each GPU to each, and one host. It has no structure to make use of.
+/// Makes a machine with a link of 24 or 48 GB/s from each GPU to each other, and one host. The links have no structure that a strategy
+/// could use.
 ///
 /// # Errors
-/// When there are too many GPUs to compute with.
+/// An error if there are too many GPUs to compute with.
 pub fn mesh(gpus: usize) -> Result<Topology, TopologyError> {
     let mut topology = with_host(gpus)?;
     for from in 0..gpus {
@@ -80,12 +81,12 @@ fn with_host(gpus: usize) -> Result<Topology, TopologyError> {
     Ok(topology)
 }
 
-/// Every second GPU has up to twice `mean` bytes too much, the others have as much to spare.
+/// Draws shares: every second GPU has up to twice `mean` bytes too much, the others have as much to spare.
 pub fn shares(gpus: usize, mean: u64, seed: u64) -> Vec<Share> {
     shares_with(1, gpus, mean, seed)
 }
 
-/// The same with so many times as much to spare.
+/// Draws the shares of [`shares`], with `times` times as much to spare.
 pub(super) fn shares_with(times: u64, gpus: usize, mean: u64, seed: u64) -> Vec<Share> {
     let bytes = |gpu: usize| random(seed * 1_000_003 + gpu as u64) % (2 * mean) + 1;
     (0..gpus)

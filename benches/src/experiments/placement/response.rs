@@ -1,4 +1,4 @@
-//! How long it takes to make a schedule.
+//! The time of making a schedule.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,11 +11,12 @@ use crate::experiments::Run;
 
 /// The showcase's time for 8 GPUs (slide 20).
 const PAPER_NS: f64 = 90_000.0;
-/// Our goals.
+/// Our goal for 8 GPUs, in ns.
 const GOAL_8_NS: f64 = 10_000.0;
+/// Our goal for 1024 GPUs, in ns.
 const GOAL_1024_NS: f64 = 20e6;
 
-/// Response time by number of GPUs, 100 MB for each on average.
+/// Measures the response time by the number of GPUs, with 100 MB for each on average.
 pub(super) fn by_gpus(run: &mut Run) -> Result<()> {
     for (name, machine, most) in machines::LARGE {
         let most = if run.is_quick() { most.min(1024) } else { most };
@@ -25,8 +26,8 @@ pub(super) fn by_gpus(run: &mut Run) -> Result<()> {
             let strategies: [&mut dyn Strategy; 3] =
                 [&mut MinTimeMaxFlow::default(), &mut Greedy, &mut LocalOnly];
             for strategy in strategies {
-                // With as much room as there are bytes to place, groups of GPUs and their peers limit the time; with four times
-                // as much, one GPU's links.
+                // If the room equals the bytes to place, groups of GPUs and their peers limit the time. With four times as much room, the links of one
+                // GPU limit it.
                 for (room, more) in [("as much as needed", 1), ("ample", 4)] {
                     let samples = times(run, &topology, 100 * MB, more, strategy)?;
                     let name = format!("machine={name}, room={room}, strategy={}", strategy.name());
@@ -44,7 +45,7 @@ pub(super) fn by_gpus(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Response time by mean number of bytes, at 8 GPUs.
+/// Measures the response time by the mean number of bytes, at 8 GPUs.
 pub(super) fn by_bytes(run: &mut Run) -> Result<()> {
     let topology = Topology::dgx_1();
     for mean in [1, 10, 100, 1000, 10_000, 100_000, 1_000_000].map(|mb| mb * MB) {
@@ -62,7 +63,7 @@ pub(super) fn by_bytes(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The nanoseconds that schedules of different shares take.
+/// Returns the nanoseconds that schedules of different shares take.
 fn times(
     run: &Run,
     topology: &Topology,
@@ -75,7 +76,7 @@ fn times(
     } else {
         (200, Duration::from_millis(700))
     };
-    // Each sample has shares of its own; the first is not counted, as it finds no memory to reuse.
+    // Each sample has other shares. The first does not count, as it finds no memory to reuse.
     let began = Instant::now();
     let mut samples = Vec::new();
     for seed in 0..=most {

@@ -1,8 +1,8 @@
-//! RTM snapshots over 8 GPUs that checkpoint together (SC'22 showcase, slides 18 and 19): each GPU has some
-//! free space, and what does not fit goes elsewhere.
+//! RTM snapshots over 8 GPUs that checkpoint together (SC'22 showcase, slides 18 and 19): each GPU has some free space, and the bytes that
+//! do not fit are placed elsewhere.
 //!
-//! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each
-//! shot. Without it, sizes that grow and fall as such snapshots do are made up, and the rows say so.
+//! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each shot. Without it, sizes are made up
+//! that grow and fall like such snapshots, and the rows say so.
 
 use anyhow::Result;
 use tierflow_placement::{Problem, Topology};
@@ -48,7 +48,7 @@ pub(super) fn blocking(run: &mut Run) -> Result<()> {
                     *best = total;
                 }
                 let row = run.value(&case, "blocking over the optimum's", "1", total / *best)?;
-                // Slide 19, on a DGX-1: 97% and 400% more, with other traces.
+                // Slide 19 has 97% and 400% more on a DGX-1, with other traces.
                 match (machine, name, percent) {
                     ("dgx-1", "greedy", PAPERS_FREE) => row.against(1.97),
                     ("dgx-1", "local-only", PAPERS_FREE) => row.against(5.0),
@@ -60,8 +60,8 @@ pub(super) fn blocking(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The sizes of all 8 GPUs' checkpoints, version by version. With fewer shots than GPUs, one shot
-/// is on several, each an eighth of its versions ahead of the one before.
+/// Returns the sizes of all 8 GPUs' checkpoints, version by version. With fewer shots than GPUs, several GPUs have one shot, each an
+/// eighth of its versions ahead of the GPU before.
 fn group_checkpoints(shots: &[Vec<u64>]) -> Vec<[u64; GPUS]> {
     let versions = shots.iter().map(Vec::len).min().unwrap_or_default();
     let size = |gpu: usize, version: usize| {
@@ -73,8 +73,7 @@ fn group_checkpoints(shots: &[Vec<u64>]) -> Vec<[u64; GPUS]> {
         .collect()
 }
 
-/// Eight shots of 384 snapshots: they grow as the square of time up to some 300 MB at three quarters,
-/// and fall to half of that.
+/// Makes eight shots of 384 snapshots, which grow as the square of time up to some 300 MB at three quarters, and fall to half of that.
 fn made_up() -> Vec<Vec<u64>> {
     let shot = |shot: u64| {
         let share = |seed: u64| (random(seed) % 1000) as f64 / 1000.0;

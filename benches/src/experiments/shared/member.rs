@@ -16,10 +16,10 @@ use tierflow_store::{Options, Piece, Ready, Repository, Snapshot, Vault, Version
 use crate::process::{meet, say};
 use crate::random::unit;
 
-/// Bytes whose time is waited for at once.
+/// Bytes after which a writer waits for its share of the bandwidth.
 const STEP: u64 = 256 << 10;
 
-/// The lateness that a process that woke late may make up for, in ns: without it, the rate would be lower than it says.
+/// Most lateness in ns that a process that woke late may make up for. Without it, the rate would be lower than the set bandwidth.
 const CREDIT: u128 = 20_000_000;
 
 /// The work of a process.
@@ -37,17 +37,18 @@ pub struct Member {
     pub rounds: usize,
     /// Milliseconds of computing in a round.
     pub millis: u64,
-    /// The mean of the exponential distribution by which computing takes longer: 0.5 is half as long again.
+    /// Mean of the exponential distribution by which computing takes longer, as a share: 0.5 is half as long again.
     pub slowed: f64,
     /// Bytes per second that all processes together may write.
     pub bytes_per_second: u64,
 }
 
 impl Member {
-    /// Does it: a line out and one in at each meeting, one out at the end of the last round, and one when all is durable.
+    /// Does the work. Writes a line and reads one at each meeting, writes a line at the end of the last round, and one once everything is
+    /// durable.
     ///
     /// # Errors
-    /// The errors of the engine, or when the others are gone.
+    /// The errors of the engine, and an error if the others are gone.
     pub fn serve(self) -> Result<()> {
         let repository = Repository::open(
             self.directory.join(format!("rank-{}", self.rank)),
@@ -81,7 +82,7 @@ impl Member {
     }
 }
 
-/// Until when what all processes wrote is paid for, in ns since 1970: in a file that they lock.
+/// The time until which the writes of all processes use up the bandwidth, in ns since 1970, in a file that they lock.
 #[derive(Debug)]
 struct Paid {
     file: Mutex<File>,
@@ -131,7 +132,7 @@ impl Paid {
     }
 }
 
-/// A directory whose bytes are paid for, one version of a process at a time.
+/// A directory of limited bandwidth, to which a process writes one version at a time.
 #[derive(Debug)]
 struct Slow {
     inner: Repository,

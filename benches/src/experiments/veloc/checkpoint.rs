@@ -38,7 +38,7 @@ impl Rival {
         policy: Box<dyn StorePolicy>,
     ) -> Result<Self> {
         let all = case.writers * case.chunks_each;
-        // The ideal has room for everything.
+        // The ideal policy has room for everything.
         let in_memory = if policy.name() == "cache-only" {
             all
         } else {
@@ -65,7 +65,7 @@ impl Rival {
         })
     }
 
-    /// Each writer writes its share of `data`, all at once.
+    /// Lets all writers write their shares of `data` at once.
     pub(super) fn checkpoint(&self, case: &Case, data: &[u8]) -> Result<Phases> {
         let before = (self.backend.flushed_bytes(), self.backend.written_bytes());
         let share = case.chunks_each * self.chunk;
@@ -91,10 +91,10 @@ impl Rival {
         })
     }
 
-    /// Compares the external storage with what was written last.
+    /// Compares the external storage with the bytes that were written last.
     ///
     /// # Errors
-    /// The first chunk that differs.
+    /// An error that names the first chunk that differs.
     pub(super) fn is_whole(&self, data: &[u8]) -> Result<()> {
         let mut seen = Buffer::new(self.chunk, PAGE);
         for (at, wanted) in data.chunks(self.chunk).enumerate() {
@@ -106,10 +106,10 @@ impl Rival {
     }
 }
 
-/// Alignment that direct I/O takes.
+/// Alignment for direct I/O, in bytes.
 const PAGE: usize = 4096;
 
-/// Makes so many bytes, each different from its neighbours and from its like in the next chunk.
+/// Makes `len` bytes, each different from its neighbours and from the byte at the same offset of the next chunk.
 pub(super) fn data(len: usize) -> Buffer {
     let mut data = Buffer::new(len, PAGE);
     fill(data.bytes_mut(), 0);

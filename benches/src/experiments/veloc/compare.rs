@@ -1,4 +1,4 @@
-//! The policies in turn, round after round, and what each took beside HybridNaive in the same round.
+//! The policies in turn, round after round, and the time of each divided by that of HybridNaive in the same round.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::stores::StoreMachine;
 use crate::experiments::Run;
 use crate::report::{Spread, ratios};
 
-/// The goals: never slower than the naive policy by more than 3%, and so much faster where the flushes are
-/// faster than the disk.
+/// The goal for all cases: at most 3% slower than the naive policy.
 const NOT_SLOWER: f64 = 0.97;
+/// The goal if flushes are faster than the disk: at least this many times as fast as the naive policy.
 const FASTER: f64 = 1.2;
 
-/// The policy that the others are compared with, and the same once more: what comes out for that is noise alone.
+/// The policy that the others are compared with. The naive policy runs twice, and the difference of the two is noise.
 const NAIVE: &str = "hybrid-naive";
 const CONTROL: &str = "hybrid-naive again";
 
@@ -27,13 +27,13 @@ pub(super) struct Case {
     pub(super) writers: usize,
     pub(super) chunks_each: usize,
     pub(super) cache_chunks: usize,
-    /// The external bandwidth over the disk's.
+    /// The external bandwidth divided by the disk's.
     pub(super) times: f64,
     /// The key and the value on the figure's axis.
     pub(super) last: (&'static str, usize),
 }
 
-/// How often each policy was slower or faster than the naive one, over the cases of a machine.
+/// The comparisons of each policy with the naive one, over the cases of a machine.
 #[derive(Default)]
 pub(super) struct Tally {
     ratios: BTreeMap<&'static str, Vec<f64>>,
@@ -42,11 +42,11 @@ pub(super) struct Tally {
 struct Contender {
     name: &'static str,
     rival: Rival,
-    /// Of each round.
+    /// The times of each round.
     took: Vec<Phases>,
 }
 
-/// Each policy with its name, and in which rounds it takes part: 1 is every round, 3 every third (the best and the worst case).
+/// Returns each policy with its name and the rounds in which it takes part: 1 is every round, 3 every third (the best and the worst case).
 fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 7] {
     [
         (NAIVE, Box::new(HybridNaive), 1),
@@ -59,7 +59,7 @@ fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 7] {
     ]
 }
 
-/// Has the policies checkpoint in turn, and reports each.
+/// Lets the policies checkpoint in turn, and reports each.
 pub(super) fn compare(
     run: &mut Run,
     machine: &StoreMachine,
@@ -77,10 +77,10 @@ pub(super) fn compare(
         contenders.push((contender, every));
     }
     let data = data(case.writers * case.chunks_each * machine.chunk);
-    // The first round finds no flush that it could learn from, and does not count.
+    // In the first round no flush has been measured yet, so it does not count.
     for round in 0..=rounds {
         for turn in 0..contenders.len() {
-            // In odd rounds the order is reversed: no policy always comes after the same one.
+            // In odd rounds the order is reversed, so that no policy always follows the same one.
             let at = match round % 2 {
                 0 => turn + round,
                 _ => round + contenders.len() - turn,
@@ -157,7 +157,7 @@ impl Contender {
 }
 
 impl Tally {
-    /// Over all cases: how often the median ratio misses the goal that holds everywhere, the worst, and the mean.
+    /// Reports over all cases how often the median ratio misses the goal for all cases, the worst ratio, and the mean.
     pub(super) fn report(&self, run: &mut Run, machine: &StoreMachine) -> Result<()> {
         for (policy, ratios) in &self.ratios {
             let case = format!("store={}, policy={policy}", machine.disk_name());

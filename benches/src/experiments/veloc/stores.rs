@@ -1,4 +1,4 @@
-//! The stores, their calibrations, and how near the predictions are.
+//! The stores, their calibrations, and the accuracy of the predictions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tierflow_transfer::volume::{Effort, Points, measure};
 
 use crate::experiments::Run;
 
-/// The external storage's bandwidth is a multiple of what the disk writes with this many writers.
+/// Number of writers of a crowded disk. The external storage's bandwidth is a multiple of the crowded disk's.
 const MANY: u32 = 16;
-/// A disk that is far slower than memory and processors, as the paper's nodes have: bytes per second.
+/// Bytes per second of a disk that is far slower than memory and processors, as on the paper's nodes.
 const SLOW_DISK: u64 = 200_000_000;
-/// Chunks on it take as long as 4 MiB at 800 MB/s, and a quarter of the copying.
+/// Bytes of a chunk on the slow disk. Such a chunk takes as long as 4 MiB at 800 MB/s, and a quarter of the copying.
 const SMALL_CHUNK: usize = 1 << 20;
 const CHUNK: usize = 4 << 20;
 /// Goal: predicted over measured throughput.
@@ -33,7 +33,7 @@ pub(super) struct StoreMachine {
 
 enum Disk {
     At(PathBuf),
-    /// A memory file system that lets so many bytes through in a second.
+    /// A memory file system that is throttled to this many bytes per second.
     Throttled(u64),
 }
 
@@ -47,7 +47,7 @@ impl StoreMachine {
         Self::calibrated(run, Disk::At(disk), CHUNK)
     }
 
-    /// Figure 3, with its calibration.
+    /// Calibrates the stores, and reports Figure 3.
     fn calibrated(run: &mut Run, disk: Disk, chunk: usize) -> Result<Self> {
         let mut machine = Self {
             memory: folder("TIERFLOW_MEMORY", PathBuf::from("/dev/shm")),
@@ -71,7 +71,7 @@ impl StoreMachine {
         })
     }
 
-    /// External storage that is so many times as fast as a crowded disk.
+    /// Opens external storage that is `times` times as fast as a crowded disk.
     pub(super) fn open_external(&self, times: f64) -> Result<Arc<dyn Storage>> {
         let limit = self.external(times) as u64;
         Ok(Arc::new(Throttled::new(open(&self.memory)?, limit)))
@@ -81,9 +81,9 @@ impl StoreMachine {
         self.disk_calibration.throughput(MANY) * times
     }
 
-    /// Nanoseconds before which no policy has the chunks of so many writers on local stores, as far as the
-    /// calibrations are right: what is not in the cache at the end went to the disk, or through the cache to the
-    /// external storage; and all of it went to the disk or to memory, each at its best number of writers.
+    /// Returns the nanoseconds before which no policy has all chunks on local stores, if the calibrations are right. Chunks that are not in
+    /// the cache at the end went to the disk, or through the cache to the external storage. All chunks went to the disk or to memory, each
+    /// at its best number of writers.
     pub(super) fn bound(&self, writers: usize, chunks: usize, cached: usize, times: f64) -> f64 {
         let best = |of: &Calibration| {
             let each = (1..=writers as u32).map(|writers| of.throughput(writers));
@@ -113,8 +113,8 @@ fn open(folder: &Path) -> Result<Scratch> {
     Ok(scratch)
 }
 
-/// Compares the splines at the points in between with measurements there. All points of both stores take turns,
-/// so that a machine that is busy for a while makes none of them slower than its neighbours.
+/// Compares the splines between their samples with measurements there. All points of both stores take turns, so that a machine that is
+/// busy for a while affects all points alike.
 fn accuracy(run: &mut Run, machine: &StoreMachine) -> Result<[Calibration; 2]> {
     let (samples, trials, at_least) = match (run.is_quick(), &machine.disk) {
         (true, _) => (5, 3, 20),

@@ -1,10 +1,10 @@
-//! The bytes of a managed history that lie on the device: never more than its limit. The window decides, and touches none.
+//! The bytes of a managed history that are on the device, never more than the limit. The window decides about moves, and moves no byte.
 //!
-//! Versions lie one behind the other in one range of addresses, whose pages the host has. What is about to be written
-//! is moved to the device ahead, as far as there is room. What was written or read stays there until its room is wanted, and then
-//! leaves for the host, least recently used first, as the driver's own eviction would have it. What is hinted comes back
-//! in the order of the hints, and stays until it was read. A call for which no room could ever come free works on the
-//! host's pages from afar, so that no call waits for itself.
+//! Versions are one after the other in one range of addresses, whose pages are on the host at first. Pages for the next writes are moved
+//! to the device ahead, as far as there is room. Versions that were written or read stay there until their room is needed, then leave for
+//! the host, least recently used first, as under the driver's own eviction. Hinted versions come back in the order of the hints, and
+//! stay until they were read. If a call needs room that no move can free, it copies from the host's pages over the bus, so that no call
+//! waits for itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -13,42 +13,44 @@ use anyhow::{Context, Result, bail, ensure};
 use tierflow_engine::Version;
 use tierflow_engine::plan::PrefetchDistance;
 
-/// The driver moves memory in blocks of this many bytes: versions begin at one.
+/// Bytes of the blocks in which the driver moves memory. Versions begin at the start of a block.
 pub(super) const BLOCK: u64 = 2 << 20;
 
-/// Bytes that are moved in at a time ahead of what will be written.
+/// Bytes that are moved to the device at a time, ahead of the next writes.
 const AHEAD: u64 = 16 * BLOCK;
 
-/// The state of a history of which a part lies on the device.
+/// The state of a history, a part of which is on the device.
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u64,
     length: u64,
     /// Bytes on the device, on their way there, or on their way back.
     resident: u64,
-    /// Of those, bytes on their way back.
+    /// Part of `resident` on its way back.
     leaving: u64,
-    /// The next version's first byte, and the end of the bytes that lie on the device for it.
+    /// The next version's first byte.
     cursor: u64,
+    /// End of the bytes that are on the device for the next version.
     moved_in: u64,
-    /// Bytes behind `moved_in` that are on their way.
+    /// Bytes after `moved_in` that are on their way to the device.
     moving_in: u64,
     copies: HashMap<Version, Copy>,
     /// Versions on the device that may leave, least recently used first.
     idle: VecDeque<Version>,
-    /// Ranges on the device that are needed no more.
+    /// Ranges on the device that are not needed any more.
     worthless: VecDeque<Out>,
-    /// True while memory that came ahead in vain is on its way back.
+    /// True while memory that was moved in ahead, but not written, is on its way back.
     ahead_leaving: bool,
-    /// The hints, and how many of them have their version on the device or on its way there.
+    /// The hinted versions in their order.
     order: VecDeque<Version>,
+    /// Number of the first hints whose versions are on the device or on their way there.
     taken: usize,
     started: bool,
     writing: bool,
     draining: bool,
     /// Bytes of the largest version so far.
     largest: u64,
-    /// Bytes that a caller, and the next prefetch, need and do not have.
+    /// Bytes of room that a caller (`CALLER`) and the next prefetch (`PREFETCH`) wait for.
     wanted: [u64; 2],
 }
 
@@ -56,7 +58,7 @@ pub(super) struct Window {
 struct Copy {
     range: Range<u64>,
     at: At,
-    /// The application copies from or to it.
+    /// True while the application copies from or to the version.
     busy: bool,
 }
 
@@ -69,21 +71,21 @@ enum At {
     Nowhere,
 }
 
-/// The caller as one who wants room.
+/// Index of the caller in `Window::wanted`.
 const CALLER: usize = 0;
 const PREFETCH: usize = 1;
 
 /// The next step of a caller with a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WindowStep {
-    /// Copy it within the device, after having moved those bytes there.
+    /// Copy `range` within the device, after moving `missing` there.
     Near {
         range: Range<u64>,
         missing: Range<u64>,
     },
-    /// Copy it where it lies, on the host.
+    /// Copy the range from or to the host's pages.
     Far(Range<u64>),
-    /// Ask again when something has moved.
+    /// Ask again after the next move.
     Later,
 }
 
@@ -91,7 +93,7 @@ pub(super) enum WindowStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum In {
     Version(Version, Range<u64>),
-    /// For what will be written.
+    /// Memory for the next writes.
     Ahead(Range<u64>),
 }
 
@@ -107,7 +109,7 @@ enum What {
     Version(Version),
     /// A version that was read for the last time.
     Consumed,
-    /// Room for what was not written.
+    /// Memory that was moved in ahead and not written.
     Ahead,
 }
 
@@ -118,7 +120,7 @@ impl Out {
 }
 
 impl Window {
-    /// For a history of `length` bytes, of which `limit` may lie on the device; none does yet.
+    /// Makes the window of a history of `length` bytes, of which at most `limit` may be on the device. None is there yet.
     pub(super) fn new(length: u64, limit: u64) -> Self {
         Self {
             limit,
@@ -142,7 +144,7 @@ impl Window {
         }
     }
 
-    /// Bytes of a history of such versions.
+    /// Returns the bytes of a history of versions of these sizes.
     pub(super) fn length_of(sizes: impl Iterator<Item = u64>) -> u64 {
         sizes.map(|size| size.next_multiple_of(BLOCK)).sum()
     }
@@ -189,7 +191,7 @@ impl Window {
         Ok(WindowStep::Near { range, missing })
     }
 
-    /// Bytes that will be free without the caller's doing.
+    /// Returns true if bytes will become free without an action of the caller.
     fn has_movable(&self) -> bool {
         self.leaving > 0 || !self.idle.is_empty() || !self.worthless.is_empty()
     }
@@ -237,7 +239,7 @@ impl Window {
         }
     }
 
-    /// The caller has done with it; it may leave.
+    /// Notes that the caller has ended its copy of the version, which may leave now.
     fn rest(&mut self, version: Version) {
         if let Some(copy) = self.copies.get_mut(&version) {
             copy.busy = false;
@@ -247,7 +249,7 @@ impl Window {
         }
     }
 
-    /// Returns true if the version could be dropped now; else ask again when something has moved.
+    /// Drops a version, and returns true; returns false if the caller has to ask again after the next move.
     pub(super) fn discard(&mut self, version: Version) -> bool {
         match self.copies.get(&version).map(|copy| copy.at) {
             Some(At::Coming | At::Leaving) => return false,
@@ -268,7 +270,7 @@ impl Window {
         self.started = true;
     }
 
-    /// Everything is to lie on the host. Returns whether it does.
+    /// Asks for all versions to be moved to the host. Returns true if they are there.
     pub(super) fn drain(&mut self) -> bool {
         self.writing = false;
         self.give_back_ahead();
@@ -276,7 +278,7 @@ impl Window {
         !self.draining
     }
 
-    /// Of the hinted versions after this one, how many lie on the device, up to the first that does not.
+    /// Returns the number of hinted versions after this one that are on the device, up to the first that is not.
     pub(super) fn distance(&self, version: Version) -> u64 {
         let at = self.order.iter().position(|&hinted| hinted == version);
         let following = self.order.iter().skip(at.map_or(0, |at| at + 1));
@@ -290,7 +292,7 @@ impl Window {
         near.count() as u64
     }
 
-    /// Bytes to keep free of versions while the application writes: it writes there at once.
+    /// Returns the bytes to keep free of versions while the application writes, so that it writes there without waiting.
     fn headroom(&self) -> u64 {
         let half = self.limit / 2 / BLOCK * BLOCK;
         match (self.writing, self.largest) {
@@ -305,7 +307,7 @@ impl Window {
     }
 
     fn give_back_ahead(&mut self) {
-        // Memory on its way is given back when it has come.
+        // Memory on its way to the device is given back once it has arrived.
         if self.moving_in == 0 && self.moved_in > self.cursor {
             self.worthless.push_back(Out {
                 what: What::Ahead,
@@ -315,7 +317,7 @@ impl Window {
         }
     }
 
-    /// The application writes again, before that was gone.
+    /// Takes back the memory that was to be given back, as the application writes again before it left.
     fn take_back_ahead(&mut self) {
         let mut outs = self.worthless.iter();
         if let Some(at) =
@@ -326,18 +328,18 @@ impl Window {
         }
     }
 
-    /// Bytes on the device, on their way there, or on their way back.
+    /// Returns the bytes on the device, on their way there, or on their way back.
     #[cfg(test)]
     pub(super) fn resident(&self) -> u64 {
         self.resident
     }
 
-    /// Bytes that a call waits for.
+    /// Returns the bytes of room that a call waits for.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.iter().sum()
     }
 
-    /// Returns the next move to the host, if any. Call [`left`](Self::left) when it has.
+    /// Returns the next move to the host, if any. The mover calls [`left`](Self::left) after it.
     pub(super) fn next_out(&mut self) -> Option<Out> {
         let out = self.worthless.pop_front().or_else(|| self.evict())?;
         self.ahead_leaving |= out.what == What::Ahead;
@@ -379,7 +381,7 @@ impl Window {
         }
     }
 
-    /// Returns the next move to the device, if there is room. Call [`came`](Self::came) when it has.
+    /// Returns the next move to the device, if there is room. The mover calls [`came`](Self::came) after it.
     pub(super) fn next_in(&mut self) -> Option<In> {
         if self.draining {
             return None;
@@ -409,7 +411,7 @@ impl Window {
                     self.resident += bytes;
                     self.taken += 1;
                     let coming = In::Version(version, copy.range.clone());
-                    // Room for the next one leaves while this one comes: the ways do not wait for each other.
+                    // Room for the next version is freed while this version comes, so that the two directions do not wait for each other.
                     self.wanted[PREFETCH] = self.next_hinted_bytes();
                     return Some(coming);
                 }
@@ -423,7 +425,7 @@ impl Window {
         None
     }
 
-    /// Bytes of the next hinted version, if it lies on the host and may come.
+    /// Returns the bytes of the next hinted version if it is on the host and may come, else 0.
     fn next_hinted_bytes(&self) -> u64 {
         let next = self.order.get(self.taken);
         let copy = next.and_then(|version| self.copies.get(version));

@@ -3,13 +3,13 @@ use std::collections::HashSet;
 use super::*;
 use tierflow_sim::{Hints, Op, Order, Shot};
 
-/// A device that moves what the window says, some time later, one thing each way at a time.
+/// A device that makes the window's moves after some time, one at a time in each direction.
 struct Mover {
     window: Window,
     random: u64,
     out: Option<Out>,
     into: Option<In>,
-    /// Blocks that lie on the device.
+    /// Blocks on the device.
     near: HashSet<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Mover {
         (self.random >> 33) % below
     }
 
-    /// Begins or ends some moves. Returns whether anything was done.
+    /// Begins or ends some moves. Returns true if there was one.
     fn step(&mut self) -> bool {
         let limit = self.window.limit;
         let mut did = false;
@@ -84,7 +84,7 @@ impl Mover {
         }
     }
 
-    /// Plays a shot and returns how many restores were near, and how far ahead prefetching was in sum.
+    /// Plays a shot. Returns the number of restores on the device, and the sum of the prefetch distances.
     fn play(&mut self, shot: &Shot) -> (usize, u64) {
         let (mut near, mut distances) = (0, 0);
         for op in shot.workload().ops {
@@ -147,7 +147,7 @@ fn any_shot_comes_to_its_end_within_the_limit() {
             wait: dice.draw(2) == 0,
             ..Shot::new(sizes, 1)
         };
-        // From less than one version to more than all.
+        // Limits are from less than one version to more than all.
         let limit = (1 + dice.draw(2 * length / BLOCK)) * BLOCK;
         let mut mover = Mover::new(length, limit, seed + 1000);
         mover.play(&shot);

@@ -12,11 +12,11 @@ use tierflow_transfer::volume::LocalStore;
 
 use super::{Buffer, Chunk, ChunkFlush, ChunkPlacement, ChunkWrite};
 
-/// Flush threads.
+/// Number of flush threads.
 const FLUSHERS: usize = 16;
 
-/// Local stores in front of an external one, and the threads that flush. Dropping it waits for the
-/// flushes that run, and forgets those that do not yet.
+/// Local stores in front of an external one, and the threads that flush. Dropping the backend waits for running flushes, and forgets
+/// the flushes that have not begun.
 #[derive(Debug)]
 pub struct Backend {
     shared: Arc<BackendShared>,
@@ -31,20 +31,20 @@ struct BackendShared {
     chunk_size: usize,
     began: Instant,
     state: Mutex<BackendState>,
-    /// Producers have a place, a flush has ended, or a storage has failed.
+    /// Notified when a producer got a place, a flush ended, or a storage failed.
     answered: Condvar,
-    /// There may be something to flush, or there is nothing more.
+    /// Notified when there may be a flush to start, or the threads have to end.
     to_flush: Condvar,
 }
 
 #[derive(Debug)]
 struct BackendState {
     plan: ChunkPlacement,
-    /// Chunks that have a place, by their producers, which have not begun to write yet.
+    /// Chunks that have a place and whose producers have not begun to write, by producer.
     assigned: HashMap<u64, ChunkWrite>,
-    /// Flushes that were started and have no thread yet.
+    /// Started flushes that no thread has taken yet.
     to_flush: VecDeque<ChunkFlush>,
-    /// Flushes that were started and have not ended.
+    /// Number of flushes that have started and not ended.
     flushes: usize,
     is_stopping: bool,
     /// The error of the storage that failed.
@@ -52,10 +52,10 @@ struct BackendState {
 }
 
 impl Backend {
-    /// A backend over these stores, the fastest first, in chunks of `chunk_size` bytes, a multiple of the storages' alignments.
+    /// Makes a backend over these stores, the fastest first, in chunks of `chunk_size` bytes, a multiple of the storages' alignments.
     ///
     /// # Errors
-    /// When no store that the policy may use holds a chunk.
+    /// An error if no store that the policy may use holds a chunk.
     pub fn start(
         stores: Vec<LocalStore>,
         external: Arc<dyn Storage>,
@@ -96,11 +96,11 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Writes a checkpoint to local stores, chunk by chunk, and returns when its last byte is on one. It will lie at `target` in the
-    /// external storage. Address, length and target of `bytes` are multiples of the storages' alignments.
+    /// Writes a checkpoint to local stores, chunk by chunk, and returns when its last byte is there. Flushes write the checkpoint to offset
+    /// `target` of the external storage. Address, length and target of `bytes` must be multiples of the storages' alignments.
     ///
     /// # Errors
-    /// If a store or the external storage failed, for this checkpoint or another one.
+    /// An error if a store or the external storage failed, for this checkpoint or another one.
     pub fn checkpoint(&self, bytes: &[u8], target: u64) -> Result<()> {
         let producer = self.producers.fetch_add(1, Ordering::Relaxed);
         let announced = bytes.len() as u64;
@@ -117,7 +117,7 @@ impl Backend {
     /// Waits until everything that was written is on the external storage.
     ///
     /// # Errors
-    /// If a flush failed.
+    /// An error if a flush failed.
     pub fn wait(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
         while !state.plan.is_flushed() {
@@ -127,12 +127,12 @@ impl Backend {
         Ok(())
     }
 
-    /// Bytes that were written to each local store so far.
+    /// Returns the bytes that were written to each local store so far.
     pub fn written_bytes(&self) -> Vec<u64> {
         self.shared.state.lock().plan.written_bytes().to_vec()
     }
 
-    /// Bytes that reached the external storage so far.
+    /// Returns the bytes that reached the external storage so far.
     pub fn flushed_bytes(&self) -> u64 {
         self.shared.state.lock().plan.flushed_bytes()
     }
@@ -143,14 +143,14 @@ impl Drop for Backend {
         self.shared.state.lock().is_stopping = true;
         self.shared.to_flush.notify_all();
         for flusher in self.flushers.drain(..) {
-            // A thread that panicked has nothing that is waited for.
+            // No caller waits for a thread that panicked.
             let _ = flusher.join();
         }
     }
 }
 
 impl BackendShared {
-    /// Changes the plan, gives places to the producers that can have one now, and starts flushes.
+    /// Changes the state, then gives places to producers and starts flushes as far as the new state allows.
     fn change(&self, change: impl FnOnce(&mut BackendState, u64)) -> MutexGuard<'_, BackendState> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -174,7 +174,7 @@ impl BackendShared {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Algorithm 1, one chunk.
+    /// Writes one chunk (Algorithm 1).
     fn write(&self, producer: u64, bytes: &[u8], target: u64) -> Result<()> {
         let mut state =
             self.change(|state, _| state.plan.ask(producer, bytes.len() as u64, target));
@@ -195,11 +195,11 @@ impl BackendShared {
         Ok(())
     }
 
-    /// Algorithm 3, on one thread.
+    /// Flushes chunks on one thread (Algorithm 3).
     fn flush_chunks(&self) {
         let alignments = self.stores.iter().map(|store| store.alignment());
         let alignment = alignments.fold(self.external.alignment(), usize::max);
-        // A thread without work needs no memory.
+        // A thread allocates its buffer at its first flush.
         let mut buffer = None;
         let mut state = self.state.lock();
         while !state.is_stopping {
@@ -225,12 +225,12 @@ impl BackendShared {
         self.external.write_at(chunk.target, bytes)
     }
 
-    /// The first byte of a chunk on its local store.
+    /// Returns the first byte of a chunk on its local store.
     fn offset(&self, chunk: Chunk) -> u64 {
         (chunk.slot * self.chunk_size) as u64
     }
 
-    /// Notes that a storage failed: everybody who waits gets this error.
+    /// Notes that a storage failed. All waiting callers get this error.
     fn fail(&self, error: StoreError) {
         self.state.lock().failure = Some(error);
         self.answered.notify_all();

@@ -1,4 +1,4 @@
-/// Bytes at an address that storage takes.
+/// Bytes at an address with the alignment that the storage needs.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -7,23 +7,23 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Zeros.
+    /// Makes a buffer of zeros.
     #[must_use]
     pub fn new(len: usize, alignment: usize) -> Self {
         let bytes = vec![0; len + alignment];
         let start = bytes.as_ptr().align_offset(alignment);
-        // The standard library may say that it does not know; storage says so then.
+        // `align_offset` may return `usize::MAX`. The storage then reports the wrong alignment.
         let start = start.min(alignment);
         Self { bytes, start, len }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    /// The bytes, to be written.
+    /// Returns the bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }

@@ -2,7 +2,7 @@
 //! an external storage. Experiment `veloc` compares its policies with ours.
 //!
 //! [`ChunkPlacement`] decides, and has no thread, clock or file. [`Backend`] has the threads. A storage that fails ends the run, as the
-//! paper has none that do. Chunks that are not flushed when the backend is dropped are lost: [`Backend::wait`] first.
+//! paper does not treat failures. Chunks that are not flushed when the backend is dropped are lost: call [`Backend::wait`] first.
 
 mod backend;
 mod buffer;

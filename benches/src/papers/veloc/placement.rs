@@ -12,7 +12,7 @@ use tierflow_placement::stores::{
 pub struct Chunk {
     /// The number of the producer that asked.
     pub producer: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
     /// The first byte in the external storage.
     pub target: u64,
@@ -35,7 +35,7 @@ pub struct ChunkWrite {
 pub struct ChunkFlush {
     /// The chunk.
     pub chunk: Chunk,
-    /// The totals of all flushes, and of the store's, when this one started.
+    /// The arguments to end this flush with: of the bandwidth of all flushes, and of the store's.
     started: [f64; 2],
 }
 
@@ -47,13 +47,12 @@ struct Waiting {
     target: u64,
 }
 
-/// Assigns local stores to producers and chooses what is flushed. All times are nanoseconds after some fixed time; those that run
-/// backwards count as standing still.
+/// The assignment of local stores to producers, and the choice of the chunks to flush. All times are nanoseconds after some fixed time;
+/// time that runs backwards counts as standing still.
 ///
-/// Producers are served in the order in which they asked: one that has to wait is passed by none.
-/// No producer waits forever as long as writes and flushes end: where the policy would wait though nothing
-/// is on any store, so that no flush will ever finish, the chunk goes to the fastest store with room.
-/// The paper assumes away that case.
+/// Producers are served in the order in which they asked, and none passes one that waits. No producer waits for ever, as long as writes
+/// and flushes end. If the policy would wait although no chunk is on any store, no flush would ever end; then the chunk goes to the
+/// fastest store with room. The paper assumes that this case does not happen.
 #[derive(Debug)]
 pub struct ChunkPlacement {
     chunk_size: u64,
@@ -64,9 +63,9 @@ pub struct ChunkPlacement {
     waiting: VecDeque<Waiting>,
     /// Bytes that producers have announced and not asked for yet.
     announced: BTreeMap<u64, u64>,
-    /// For each store: chunks, and how many were to be flushed before them.
+    /// Chunks to flush by store, each with its number in the order of writes.
     to_flush: Vec<VecDeque<(u64, Chunk)>>,
-    /// How many chunks were to be flushed so far.
+    /// Number of chunks that entered `to_flush` so far.
     came: u64,
     bandwidth: FlushBandwidth,
     written_bytes: Vec<u64>,
@@ -80,7 +79,7 @@ impl ChunkPlacement {
     /// Makes the state for chunks of `chunk_size` bytes at most over these stores, the fastest first.
     ///
     /// # Errors
-    /// When no store that the policy may use holds a chunk.
+    /// An error if no store that the policy may use holds a chunk.
     pub fn new(chunk_size: u64, stores: Vec<Store>, policy: Box<dyn StorePolicy>) -> Result<Self> {
         let mut usable = stores[policy.usable(stores.len())].iter();
         ensure!(
@@ -104,14 +103,14 @@ impl ChunkPlacement {
         })
     }
 
-    /// A producer will ask for chunks of so many bytes altogether, the first of which it has not asked for yet. The number takes the
-    /// place of what the producer announced before. It is optional, and lets `ShortestWait` look ahead.
+    /// Announces that a producer will ask for chunks of `bytes` bytes altogether. The number replaces the producer's earlier announcement.
+    /// Announcements are optional, and let `ShortestWait` look ahead.
     pub fn announce(&mut self, producer: u64, bytes: u64) {
         self.announced.insert(producer, bytes);
         self.announced.retain(|_, bytes| *bytes > 0);
     }
 
-    /// A producer wants to write its next chunk (Algorithm 1, line 6), whose place in the external storage is `target`.
+    /// Asks for a place for a producer's next chunk (Algorithm 1, line 6), whose offset in the external storage is `target`.
     pub fn ask(&mut self, producer: u64, bytes: u64, target: u64) {
         let announced = self.announced(producer);
         self.announce(producer, announced.saturating_sub(bytes));
@@ -122,7 +121,7 @@ impl ChunkPlacement {
         });
     }
 
-    /// Serves the producer that waits longest; `None` if none waits, or it has to go on waiting (Algorithm 2).
+    /// Serves the producer that has waited longest. Returns `None` if no producer waits, or this one has to wait longer (Algorithm 2).
     pub fn next_write(&mut self, now_ns: u64) -> Option<ChunkWrite> {
         let next = *self.waiting.front()?;
         let store = self.store_for(next)?;
@@ -142,7 +141,7 @@ impl ChunkPlacement {
         })
     }
 
-    /// A chunk is on its local store (Algorithm 1, lines 9 and 10).
+    /// Notes that a chunk is on its local store (Algorithm 1, lines 9 and 10).
     pub fn written(&mut self, now_ns: u64, writing: ChunkWrite) {
         let ChunkWrite { chunk, write } = writing;
         self.stores[chunk.store].end_write(now_ns, write, Some(chunk.bytes));
@@ -160,7 +159,7 @@ impl ChunkPlacement {
         Some(ChunkFlush { chunk, started })
     }
 
-    /// A chunk is on the external storage: its place on the local store is free.
+    /// Notes that a chunk is on the external storage, and frees its place on the local store.
     pub fn flushed(&mut self, now_ns: u64, flushing: ChunkFlush) {
         let ChunkFlush { chunk, started } = flushing;
         let store = &mut self.stores[chunk.store];
@@ -173,22 +172,22 @@ impl ChunkPlacement {
         self.flushed_bytes += chunk.bytes;
     }
 
-    /// The local stores.
+    /// Returns the local stores.
     pub fn stores(&self) -> &[Store] {
         &self.stores
     }
 
-    /// How fast flushes have been lately.
+    /// Returns the bandwidth of the last flushes.
     pub fn flush_bandwidth(&self) -> &FlushBandwidth {
         &self.bandwidth
     }
 
-    /// Bytes that were written to each local store so far.
+    /// Returns the bytes that were written to each local store so far.
     pub fn written_bytes(&self) -> &[u64] {
         &self.written_bytes
     }
 
-    /// Bytes that reached the external storage so far.
+    /// Returns the bytes that reached the external storage so far.
     pub fn flushed_bytes(&self) -> u64 {
         self.flushed_bytes
     }
@@ -203,7 +202,7 @@ impl ChunkPlacement {
         announced.copied().unwrap_or_default()
     }
 
-    /// Bytes that producers wait to write, or have announced.
+    /// Returns the bytes that producers wait to write, or have announced.
     fn to_write(&self) -> u64 {
         let waiting = self.waiting.iter().map(|waiting| waiting.bytes);
         waiting.chain(self.announced.values().copied()).sum()
@@ -221,7 +220,7 @@ impl ChunkPlacement {
         if let Some(store) = chosen.filter(|&store| states[store].has_room) {
             return Some(store);
         }
-        // Something on a store will be flushed, and then we look again.
+        // A chunk on a store will be flushed. The policy is asked again then.
         if !self.is_flushed() {
             return None;
         }
@@ -231,7 +230,7 @@ impl ChunkPlacement {
         usable.max_by(|a, b| predicted(a).total_cmp(&predicted(b)))
     }
 
-    /// The store whose first chunk is the next to be flushed.
+    /// Returns the store whose first chunk is the next to be flushed.
     fn next_to_flush(&self) -> Option<usize> {
         let is_writing = self.to_write() > 0 || self.stores.iter().any(|store| store.writers() > 0);
         let last = match self.policy.flush_order() {

@@ -1,32 +1,31 @@
-//! The paper's policies (IPDPS'19, §V-B), and one of ours that keeps to their form.
+//! The paper's policies (IPDPS'19, §V-B), and a policy of ours in the same form.
 
 use std::ops::Range;
 
 use tierflow_placement::stores::{Backlog, StorePolicy, StoreState};
 
-/// The first store alone: the ideal, if it has room for everything (IPDPS'19, §V-B, "cache-only").
+/// The policy that uses the first store alone: the ideal, if it has room for everything (IPDPS'19, §V-B, "cache-only").
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheOnly;
 
-/// The last store alone: the worst case (IPDPS'19, §V-B, "ssd-only").
+/// The policy that uses the last store alone: the worst case (IPDPS'19, §V-B, "ssd-only").
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SsdOnly;
 
-/// The first store that has room (IPDPS'19, §V-B, "hybrid-naive").
+/// The policy that uses the first store with room (IPDPS'19, §V-B, "hybrid-naive").
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridNaive;
 
-/// The store with room that is predicted to be the fastest with one writer more, if that is faster
-/// than the flushes; else it waits for a flush (IPDPS'19, Algorithm 2, "hybrid-opt"), to the letter.
+/// The policy of IPDPS'19, Algorithm 2 ("hybrid-opt"), to the letter: uses the store with room that is predicted to be the fastest
+/// with one more writer, if that store is faster than the flushes. Otherwise the policy waits for a flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridOpt;
 
-/// [`HybridOpt`], but it waits only for room that it could use. Not from the paper.
+/// [`HybridOpt`], but the policy waits only for room that it could use. Not from the paper.
 ///
-/// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
-/// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
-/// the flushes that make room on the stores that are full, as far as there were any; and where none is, there is nothing
-/// to wait for.
+/// The paper has one average for the flushes from all stores. If chunks of a slow store are flushed no faster than they are read, the
+/// average falls as soon as the store is used, so the policy goes on to use it. `HybridRoom` counts only the flushes that make room on full
+/// stores, if there were any. If no store is full, the policy does not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridRoom;
 
@@ -107,7 +106,7 @@ impl StorePolicy for HybridRoom {
     }
 }
 
-/// The store with room that is predicted to be the fastest with one writer more, if it is faster than that.
+/// Returns the store with room that is predicted to be the fastest with one more writer, if it is faster than `bandwidth`.
 fn faster_than(bandwidth: f64, stores: &[StoreState<'_>]) -> Option<usize> {
     let mut fastest = (bandwidth, None);
     let with_room = stores

@@ -1,7 +1,7 @@
 //! A block: 4096 values, or fewer at the end. kernels/codec_bounded.cu and kernels/codec_bounded_decode.cu do the same.
 //!
-//! A block has the number of words of each segment (2 bytes), the number of width words among them (1 byte each), 4
-//! zeros, then the segments.
+//! A block consists of the number of words of each segment (2 bytes each), the number of width words among them (1 byte
+//! each), 4 zeros, then the segments.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use super::{SEGMENT, SEGMENTS, segment};
 use crate::container::{BlockDecoder, BlockEncoder};
 use crate::header::ALIGNMENT;
 
-/// Codes blocks of `F` as multiples of a step.
+/// Encodes and decodes blocks of `F` as multiples of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoundedCoder<F> {
     quantiser: Quantiser,

@@ -14,13 +14,14 @@ use crate::header::{CodecId, Header};
 pub(crate) use quantiser::Quantiser;
 pub(crate) use shape::{BLOCK_VALUES, GROUP, SEGMENT, SEGMENTS, most_block_bytes};
 
-/// A codec for `f32` and `f64` fields. Decoding changes each value by at most a bound, as the values and the bound compare in
+/// A codec for `f32` and `f64` fields. Decoding changes each value by at most a bound, if the difference is computed in
 /// `f64`.
 ///
-/// The encoder rounds each value to a multiple of twice the bound. It stores the differences between successive
-/// multiples, with as many bits as the largest of 32 needs. It checks the bound for every value: if one of 32 values
-/// does not keep it (it is not finite, or larger than 2^30 bounds), the encoder stores all 32 bit for bit. For a share of each
-/// value, it rounds not the value, but the value's place among all values of its type.
+/// The encoder rounds each value to a multiple of twice the bound, and stores the differences between successive
+/// multiples. Each group of 32 differences has as many bits as its largest one needs. The encoder checks the bound for
+/// every value. If a value of a group does not keep the bound (a value that is not finite, or larger than 2^30 bounds), the
+/// encoder stores all 32 values bit for bit. For [`Bound::PointwiseRelative`], the encoder rounds not the value, but the
+/// value's place among all values of its type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounded {
     bound: Bound,
@@ -34,8 +35,8 @@ pub enum Bound {
     Absolute(f64),
     /// A share of the largest finite magnitude of the input; above 0, up to 1.
     Relative(f64),
-    /// A share of each value's own magnitude, which the value's sign and order of magnitude survive; above 0, up to 1. Values of
-    /// [`Element::F64`] get shorter by a share of 10⁻⁶ or more.
+    /// A share of the magnitude of each value; above 0, up to 1. The value keeps its sign and its order of magnitude. Values of
+    /// [`Element::F64`] are stored shorter only with a share of 10⁻⁶ or more.
     PointwiseRelative(f64),
 }
 
@@ -61,7 +62,7 @@ impl Bounded {
         Ok(Self { bound })
     }
 
-    /// The bound.
+    /// Returns the bound.
     pub const fn bound(&self) -> Bound {
         self.bound
     }
@@ -82,11 +83,11 @@ impl Bounded {
         }
     }
 
-    /// Makes the header of a container before encoding. A relative bound has no value yet.
+    /// Makes the header of a container before encoding. For a relative bound, the header's bound is still 0.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Element`]
+    /// [`Invalid::Element`] if the type is neither `F32` nor `F64`.
     pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
         check(element)?;
         Ok(Header {

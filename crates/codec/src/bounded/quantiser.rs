@@ -1,11 +1,11 @@
 //! Conversion between values and multiples of a step. kernels/codec_bounded.cuh does the same, operation by operation:
-//! each is rounded by IEEE 754, and none is contracted with another.
+//! each operation is rounded by IEEE 754, and none is contracted with another.
 
 use rayon::prelude::*;
 
 use crate::header::Header;
 
-/// The largest multiple: the difference of two, as a wrapped sum, fits in 32 bits.
+/// Multiples have magnitudes below this, so that the difference of two fits in 32 bits, as a wrapped sum.
 const MOST: f64 = 1_073_741_824.0;
 
 /// A type of values.
@@ -18,11 +18,11 @@ pub(crate) trait Float: Copy + Send + Sync {
     fn to_le(self, out: &mut [u8]);
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
-    /// The place among all values by size: the bits as an integer, of which all but the sign are inverted where it is set.
+    /// Returns the value's place among all values by size: its bits as an integer. If the sign is set, all other bits are inverted.
     fn rank(self) -> i64;
-    /// The inverse of [`rank`](Self::rank), of the lowest bits.
+    /// Returns the value whose [`rank`](Self::rank) has the lowest bits of `rank`.
     fn of_rank(rank: i64) -> Self;
-    /// Values from 1 to 2, without 2.
+    /// Number of values from 1 to 2, without 2.
     const IN_BINADE: f64;
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Quantiser {
     bound: f64,
     step: f64,
     per_unit: f64,
-    /// The step is in ranks, and the bound is a share of each value.
+    /// True if the step is in ranks, and the bound is a share of each value.
     is_pointwise: bool,
 }
 
@@ -86,7 +86,7 @@ impl Quantiser {
         }
     }
 
-    /// The quantiser of a container.
+    /// Makes the quantiser of a container.
     pub(crate) fn of<F: Float>(header: &Header) -> Self {
         match header.is_pointwise() {
             true => Self::pointwise::<F>(header.bound),
@@ -94,8 +94,8 @@ impl Quantiser {
         }
     }
 
-    /// The quantiser for a share of each value of `F`. Neighbours differ by a share of at most 1 / [`Float::IN_BINADE`], so
-    /// half a step of so many ranks does by at most this share.
+    /// Makes the quantiser for a share of each value of `F`. Neighbouring values differ by a share of at most
+    /// 1 / [`Float::IN_BINADE`]. So values that are half a step of ranks apart differ by at most `share`.
     pub(crate) fn pointwise<F: Float>(share: f64) -> Self {
         let step = (2.0 * share * F::IN_BINADE).floor().max(1.0);
         Self {
@@ -106,7 +106,7 @@ impl Quantiser {
         }
     }
 
-    /// Returns the multiple nearest to a value; `None` if it is not within the bound.
+    /// Returns the multiple nearest to a value; `None` if that multiple is not within the bound.
     pub(super) fn multiple<F: Float>(&self, value: F) -> Option<i32> {
         let exact = value.to_f64();
         let (unscaled, bound) = match self.is_pointwise {
@@ -119,7 +119,7 @@ impl Quantiser {
         }
         let multiple = scaled.round_ties_even() as i32;
         let off = (exact - self.value::<F>(multiple).to_f64()).abs();
-        // An infinite value is within any share of itself.
+        // An infinite value has an infinite bound, which any multiple would keep.
         (off <= bound && bound < f64::INFINITY).then_some(multiple)
     }
 
@@ -146,13 +146,13 @@ pub(super) fn peak<F: Float>(input: &[u8]) -> f64 {
 }
 
 /// Returns the quantiser for a share of the largest magnitude, and the bound for the header. A header's bound is a normal
-/// number. A smaller one is kept by storing every value bit for bit, but zeros alone keep every bound.
+/// number. If the exact bound is smaller, every value is stored bit for bit, unless all are zeros, which keep every bound.
 pub(super) fn of_share(share: f64, peak: f64) -> (Quantiser, f64) {
     let exact = share * peak;
     let bound = exact.max(f64::MIN_POSITIVE);
     let mut quantiser = Quantiser::new(bound);
     if peak > 0.0 && exact < f64::MIN_POSITIVE {
-        // No value has a multiple then.
+        // With this factor, no value has a multiple.
         quantiser.per_unit = f64::INFINITY;
     }
     (quantiser, bound)

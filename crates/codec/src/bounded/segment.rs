@@ -1,8 +1,8 @@
-//! A segment: differences of multiples, in groups of 32 that have a width each.
+//! A segment: differences of multiples, in groups of 32. Each group has one width, in bits.
 //!
-//! The widths of the groups come first, as bit planes: a word for each bit of the widest, with the bit of group `g` as
-//! bit `g`. Then come the groups: a word for each bit of the width, with the bit of value `i` as bit `i`. A difference
-//! d is stored as 2 d, a negative one as -2 d - 1, so small differences have few bits.
+//! The widths of the groups come first, as bit planes: a word for each bit of the largest width, in which bit `g` is of
+//! group `g`. Then come the groups: a word for each bit of the width, in which bit `i` is of value `i`. A difference d is
+//! stored as 2 d, a negative one as -2 d - 1, so small differences have few bits.
 
 use super::quantiser::{Float, Quantiser};
 use super::{GROUP, SEGMENT};
@@ -42,7 +42,8 @@ pub(super) fn encode<F: Float>(quantiser: &Quantiser, values: &[u8], out: &mut V
         for (value, stored) in group.chunks_exact(F::BYTES).zip(stored) {
             match quantiser.multiple(F::from_le(value)) {
                 Some(multiple) => {
-                    // The one difference that 32 bits do not hold, 2^31, becomes -2^31: the decoder's sum wraps back.
+                    // A difference of 2^31, the only one that 32 bits do not hold, becomes -2^31: the decoder's sum wraps
+                    // back.
                     let difference = multiple.wrapping_sub(last);
                     *stored = ((difference << 1) ^ (difference >> 31)).cast_unsigned();
                     all |= *stored;
@@ -85,7 +86,7 @@ fn push(out: &mut Vec<u8>, words: &[u32]) {
     }
 }
 
-/// Fills up to [`SEGMENT`] values.
+/// Decodes a segment to up to [`SEGMENT`] values. Returns the defect if the segment is damaged.
 pub(super) fn decode<F: Float>(
     quantiser: &Quantiser,
     stored: &[u8],
@@ -127,7 +128,7 @@ pub(super) fn decode<F: Float>(
     if words.is_empty() { Ok(()) } else { Err(WRONG) }
 }
 
-/// Returns the values whose bits the words are, the lowest bits first.
+/// Returns the values of bit planes: bit `i` of word `j` becomes bit `j` of value `i`.
 fn gather(words: &[[u8; 4]]) -> [u32; 32] {
     let mut values = [0; 32];
     if !words.is_empty() {

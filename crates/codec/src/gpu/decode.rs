@@ -10,7 +10,7 @@ use super::memory::{Origin, Report, Reports, aligned};
 use crate::error::{Error, Invalid, Result};
 use crate::header::Header;
 
-/// Decodes containers; any number at a time.
+/// A decoder of containers, which may decode several at a time.
 #[derive(Debug)]
 pub struct Decoder {
     kernels: Kernels,
@@ -39,7 +39,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`tierflow_device::Error`] if pinned memory for reports is short.
+    /// [`tierflow_device::Error`] if pinned memory for reports is not available.
     pub fn new(kernels: &Kernels) -> Result<Self> {
         Ok(Self {
             kernels: kernels.clone(),
@@ -47,7 +47,7 @@ impl Decoder {
         })
     }
 
-    /// Decodes the container of `header` to `out`, device memory as long as the container's input that starts at a
+    /// Decodes the container of `header` to `out`: device memory as long as the container's input, which starts at a
     /// multiple of 16 bytes. Starts after the stream's work so far. Returns when the work is enqueued.
     ///
     /// The [`Decoding`] reports errors, together with the loans.
@@ -102,9 +102,9 @@ impl Decoder {
             out: out.address(),
             report: report.address(),
         };
-        // SAFETY: the loans are as long as the header says, and on the kernels' device. The `Decoding` holds them, and
-        // the report's, until it has waited for the event behind the launch; this function holds them until the stream
-        // is synchronised.
+        // SAFETY: the loans are as long as the header says, and on the kernels' device. If the launch succeeds, the
+        // `Decoding` holds them, and the report's loan, until it has waited for the event behind the launch. Otherwise
+        // this function holds them until the stream is synchronised.
         let launched = unsafe { self.kernels.decode(stream, &pass) };
         let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
         let done = done.inspect_err(|_| {

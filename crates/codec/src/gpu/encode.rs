@@ -15,11 +15,11 @@ use crate::header::Header;
 use crate::method::Method;
 use crate::planes::BLOCK_BYTES;
 
-/// Bytes of `State` of kernels/codec_container.cuh before its blocks.
+/// Bytes of `State` in kernels/codec_container.cuh before its entries for blocks.
 const STATE_BYTES: u64 = 64;
 
-/// Encodes inputs of limited length, one after the other. Holds 8 bytes of device memory for each 16 KiB of the longest
-/// input.
+/// An encoder for inputs of limited length, one after the other. The encoder holds 8 bytes of device memory for each
+/// 16 KiB of the longest input.
 #[derive(Debug)]
 pub struct Encoder {
     kernels: Kernels,
@@ -44,8 +44,8 @@ pub struct Encoding {
 pub struct Encoded {
     /// The loan of the input.
     pub data: ReadLoan,
-    /// The memory of the container. Its first [`Header::stored_bytes`] bytes are the container if the result is `Ok`,
-    /// and unspecified otherwise.
+    /// The memory of the container. The container is its first [`Header::stored_bytes`] bytes if the result is `Ok`;
+    /// otherwise the bytes are unspecified.
     pub out: OutputBuffer,
     /// The container's header.
     pub result: Result<Header>,
@@ -56,7 +56,8 @@ impl Encoder {
     ///
     /// # Errors
     ///
-    /// [`tierflow_device::Error`] if memory for its state is short.
+    /// [`Invalid::TooLong`] if the length of the state overflows; [`tierflow_device::Error`] if memory for the state or the
+    /// reports is not available.
     pub fn new(kernels: &Kernels, most_bytes: u64) -> Result<Self> {
         let device = kernels.device();
         let words = most_bytes.div_ceil(BLOCK_BYTES as u64) + STATE_BYTES / 8;
@@ -152,8 +153,9 @@ impl Encoder {
             report: report.address(),
         };
         // SAFETY: the state is this encoder's, long enough for the input, and the stream waits for its earlier users.
-        // The loans of `data` and `out` were checked. The `Encoding` holds them, and the report's, until it has waited
-        // for the event behind the launches; this function holds them until the stream is synchronised.
+        // The loans of `data` and `out` were checked. If the launches succeed, the `Encoding` holds them, and the report's
+        // loan, until it has waited for the event behind the launches. Otherwise this function holds them until the stream
+        // is synchronised.
         let launched = unsafe { self.kernels.encode(stream, &pass) };
         let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
         let done = done.inspect_err(|_| {

@@ -1,4 +1,4 @@
-//! Work of kernels in flight: it owns the loans of the caller, and returns them when the kernels have ended.
+//! Kernels in flight. A value owns the loans of the caller, and returns them when the kernels have ended.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 pub(super) struct Flight {
     pub(super) done: Arc<Event>,
     pub(super) report: WriteLoan,
-    /// Kept alive for as long as kernels may use it.
+    /// Memory that is kept alive while kernels may use it.
     pub(super) _used: Option<Arc<WriteLoan>>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Flight {
 pub(super) struct Pending<L> {
     /// `None` once the loans have been returned.
     loans: Option<L>,
-    /// An error means that nothing is in flight.
+    /// The launched kernels, or an error if nothing is in flight.
     enqueued: Result<Flight>,
 }
 

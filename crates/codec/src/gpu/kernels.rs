@@ -18,7 +18,7 @@ const POLYNOMIAL_DECODE: &str = include_str!("../../ptx/codec_polynomial_decode.
 const BOUNDED: &str = include_str!("../../ptx/codec_bounded.ptx");
 const BOUNDED_DECODE: &str = include_str!("../../ptx/codec_bounded_decode.ptx");
 
-/// Threads of a block: `THREADS` of the kernels.
+/// Threads of a block of each kind of kernel: `THREADS` in the kernels' sources.
 const PLANES_THREADS: u32 = 256;
 const POLYNOMIAL_THREADS: u32 = 32;
 const BOUNDED_THREADS: u32 = 128;
@@ -34,10 +34,10 @@ pub struct Kernels {
 struct LoadedKernels {
     multiprocessors: u32,
     clear: Function,
-    /// For values of 1, 2, 4 and 8 bytes.
+    /// Kernels for values of 1, 2, 4 and 8 bytes.
     planes_encode: [Function; 4],
     planes_decode: [Function; 4],
-    /// For values of 4 and 8 bytes.
+    /// Kernels for values of 4 and 8 bytes.
     polynomial_encode: [Function; 2],
     polynomial_decode: [Function; 2],
     peak: [Function; 2],
@@ -55,7 +55,7 @@ struct LoadedKernels {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encode {
     pub(super) header: Header,
-    /// The share of a relative bound, otherwise 0.
+    /// The share of a relative bound; 0 for other bounds and codecs.
     pub(super) share: f64,
     pub(super) data: u64,
     pub(super) state: u64,
@@ -133,7 +133,7 @@ impl Kernels {
         })
     }
 
-    /// The device of the kernels.
+    /// Returns the device of the kernels.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -233,8 +233,9 @@ impl Kernels {
         let wide = usize::from(header.element.bytes() == 8);
         let report = Arg::address(pass.report);
         let [a, b, c, d, e] = front;
-        // SAFETY, of each launch: the kernel's parameters, of these types. The kernel checks all bytes of the container before
-        // it uses them as offsets, and writes to `out` and to the report, which are lent by the caller's promise.
+        // SAFETY of each launch: the arguments are as many as the kernel's parameters, and of their types. The kernel checks all
+        // bytes of the container before it uses them as offsets, and writes to `out` and to the report, which are lent by the
+        // caller's promise.
         match header.codec {
             CodecId::Planes if Predictor::of(&header) == Predictor::Polynomial => {
                 let args = [a, b, c, d, e, report];
@@ -262,7 +263,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// The shape of a launch of kernels that stride over their work.
+    /// Returns the shape of a launch of kernels that stride over their work.
     fn strided(&self, work: u64) -> Launch {
         let most = 8 * self.loaded.multiprocessors;
         let blocks = u32::try_from(work.div_ceil(256)).unwrap_or(u32::MAX);
@@ -281,7 +282,7 @@ fn other(codec: CodecId) -> Error {
     Invalid::OtherCodec { written, asked }.into()
 }
 
-/// The shape of a launch with a thread block per block of values; one for an empty input.
+/// Returns the shape of a launch with a thread block per block of values, and with one thread block for an empty input.
 fn per_block(blocks: u64, threads: u32) -> Launch {
     Launch {
         grid: [(blocks as u32).max(1), 1, 1],
@@ -290,7 +291,7 @@ fn per_block(blocks: u64, threads: u32) -> Launch {
     }
 }
 
-/// The second word of the header.
+/// Returns the second word of the header.
 fn kind(header: &Header) -> u64 {
     let bytes = header.to_bytes(&[]);
     let mut word = [0; 8];
@@ -298,7 +299,7 @@ fn kind(header: &Header) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// `Way` of kernels/codec_planes.cuh, which has no polynomials.
+/// Returns the `Way` of kernels/codec_planes.cuh, which does not cover polynomials.
 fn way(element: Element, predictor: Predictor) -> u32 {
     match predictor {
         Predictor::None => u32::from(element.is_float()),

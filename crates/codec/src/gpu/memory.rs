@@ -6,7 +6,7 @@ use tierflow_device::{Device, HostReservation, Memory, Pinned, Place, ReadLoan, 
 
 use crate::error::{Error, Invalid, Result};
 
-/// Memory that kernels write a container to: the device's own, or pinned host memory.
+/// Memory to which kernels write a container: device memory, or pinned host memory.
 #[derive(Debug)]
 pub struct OutputBuffer(pub(super) WriteLoan);
 
@@ -37,13 +37,13 @@ impl OutputBuffer {
         Ok(Self(loan))
     }
 
-    /// The range of the memory, in bytes.
+    /// Returns the range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.0.range()
     }
 }
 
-/// Memory that kernels read a container from: the device's own, or pinned host memory.
+/// Memory from which kernels read a container: device memory, or pinned host memory.
 #[derive(Debug)]
 pub struct Origin(pub(super) ReadLoan);
 
@@ -72,7 +72,7 @@ impl Origin {
         Ok(Self(loan))
     }
 
-    /// The range of the memory, in bytes.
+    /// Returns the range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.0.range()
     }
@@ -107,7 +107,7 @@ pub(super) fn aligned(address: u64) -> Result<()> {
 /// Bytes of a report.
 const REPORT_BYTES: usize = 24;
 
-/// The kernels' report: `Report` of kernels/codec_container.cuh.
+/// The kernels' report: `Report` in kernels/codec_container.cuh.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) stored_bytes: u64,
@@ -159,7 +159,7 @@ impl Reports {
         }
     }
 
-    /// Lends memory for a report, all zero, until the loan is dropped.
+    /// Lends zeroed memory for a report, until the loan is dropped.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! Containers encoded and decoded by CUDA kernels, byte for byte those of the CPU.
+//! CUDA kernels that encode and decode containers, with the same bytes as the CPU.
 //!
-//! [`Encoder`] encodes data in device memory, [`Decoder`] decodes to device memory. Containers are there too, or in
-//! pinned host memory, which the kernels reach across the bus. Both are asynchronous: they enqueue kernels on the
-//! caller's stream and return a value to wait for, which owns the loans of all that the kernels touch. An input needs
-//! no allocation.
+//! [`Encoder`] encodes data in device memory, [`Decoder`] decodes to device memory. Containers are in device memory too, or
+//! in pinned host memory, which the kernels reach across the bus. Both are asynchronous: they enqueue kernels on the
+//! caller's stream, and return a value to wait for. The value owns the loans of all memory that the kernels touch. An input
+//! needs no allocation.
 //!
 //! With the feature `nvcomp`, `NvcompCoder` encodes with the user's nvCOMP.
 //!

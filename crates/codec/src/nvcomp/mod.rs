@@ -1,4 +1,4 @@
-//! Codecs of nvCOMP, NVIDIA's library: the user's own copy encodes, on the GPU.
+//! Codecs of nvCOMP, a library of NVIDIA. The user's copy of the library encodes, on the GPU.
 //!
 //! The crate supports only nvCOMP's codecs of open formats, so that any machine can read a container. Of nvCOMP's
 //! decoders, only that of LZ4 keeps within its buffers on damaged bytes; the processor decodes Zstandard.
@@ -15,8 +15,8 @@ use crate::header::{CodecId, Header};
 /// Bytes of values in a block: the chunk size that nvCOMP's documentation recommends.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
-/// A lossless codec of nvCOMP. Not a [`Codec`](crate::Codec): nvCOMP chooses the bytes, and only `gpu::NvcompCoder`
-/// encodes. With the feature `nvcomp`, [`decode`](crate::decode) decodes its containers on any machine.
+/// A lossless codec of nvCOMP. The type is no [`Codec`](crate::Codec), as nvCOMP chooses the encoded bytes and only
+/// `gpu::NvcompCoder` encodes. With the feature `nvcomp`, [`decode`](crate::decode) decodes its containers on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NvcompCodec {
@@ -30,7 +30,7 @@ impl NvcompCodec {
     /// All codecs of nvCOMP.
     pub const ALL: [Self; 2] = [Self::Lz4, Self::Zstd];
 
-    /// The number of the codec in containers.
+    /// Returns the number of the codec in containers.
     pub const fn id(self) -> CodecId {
         match self {
             Self::Lz4 => CodecId::NvcompLz4,
@@ -38,7 +38,7 @@ impl NvcompCodec {
         }
     }
 
-    /// The name of the codec in metrics and configurations.
+    /// Returns the name of the codec in metrics and configurations.
     pub const fn name(self) -> &'static str {
         self.id().name()
     }
@@ -48,16 +48,16 @@ impl NvcompCodec {
         Self::ALL.into_iter().find(|codec| codec.id() == id)
     }
 
-    /// Returns true if the device decodes this codec. The processor decodes all.
+    /// Returns true if the device decodes this codec. The processor decodes all codecs.
     pub const fn is_decoded_on_device(self) -> bool {
         matches!(self, Self::Lz4)
     }
 
-    /// Bytes of the longest container for `len` bytes. Blocks that do not shrink are stored unencoded.
+    /// Returns the bytes of the longest container for `len` bytes. Blocks that do not shrink are stored unencoded.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooLong`](crate::Invalid::TooLong)
+    /// [`Invalid::TooLong`](crate::Invalid::TooLong) if no container holds `len` bytes.
     pub fn max_encoded_len(self, len: u64, element: Element) -> Result<u64> {
         crate::container::most_bytes(self.id(), element, len)
     }

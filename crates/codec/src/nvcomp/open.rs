@@ -7,11 +7,11 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::NvcompCodec;
 use crate::container::BlockDecoder;
 
-/// Largest number of blocks in a Zstandard frame. Each may claim 128 KiB, so a damaged frame takes at most 64 MiB of
-/// memory.
+/// Largest number of blocks in a Zstandard frame. Each block may decode to 128 KiB, so a damaged frame takes at most 64 MiB
+/// of memory.
 const MOST_FRAME_BLOCKS: usize = 512;
 
-/// Decodes blocks that nvCOMP encoded.
+/// A decoder of blocks that nvCOMP encoded.
 pub(super) struct OpenDecoder(pub(super) NvcompCodec);
 
 impl BlockDecoder for OpenDecoder {

@@ -1,8 +1,8 @@
 //! A block: 16 KiB of values, or less at the end. kernels/codec_planes.cu and kernels/codec_planes_decode.cu do the
 //! same.
 //!
-//! A block has the size of each unit (2 bytes), a mask of the stored groups of each segment (4 bytes each), the code of
-//! each plane (16 bytes each), then the units.
+//! A block consists of the size of each unit (2 bytes each), a mask of the stored groups of each segment (4 bytes each),
+//! the code of each plane (16 bytes each), then the units.
 
 use super::code::{CODE_BYTES, Code};
 use super::polynomial::PolynomialCoder;
@@ -13,7 +13,7 @@ use crate::container::{BlockDecoder, BlockEncoder};
 use crate::element::Element;
 use crate::header::ALIGNMENT;
 
-/// Codes blocks of values of a type, plane by plane.
+/// Encodes and decodes blocks of values of a type, plane by plane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlanesCoder {
     pub(super) element: Element,

@@ -1,9 +1,9 @@
 //! The code of a plane, which gives frequent bytes short codes.
 //!
-//! Bytes are ranked by frequency. A first code of `b` bits names one of the `2^b - 1` most frequent bytes, or escapes;
-//! then a second code names one of the next bytes, and so on. A byte without a code is stored as it is. Codes of one
-//! length are kept together, so that a processor with many lanes reads and writes them without following a string of
-//! bits.
+//! Bytes are ranked by frequency. A first code of `b` bits names one of the `2^b - 1` most frequent bytes, or escapes to a
+//! second code. The second code names one of the next bytes or escapes, and so on. A byte without a code is stored as it
+//! is. All first codes are stored together, then all second codes, and so on. So a processor with many lanes reads and
+//! writes codes without following a string of bits.
 
 use super::GROUP;
 
@@ -14,9 +14,9 @@ pub(super) const CODE_BYTES: usize = 1 + RANKS;
 
 /// Profile of a plane that is stored unencoded.
 pub(super) const RAW: u8 = 0;
-/// Profile of a plane of one byte, which has rank 0.
+/// Profile of a plane whose bytes are all the same; that byte has rank 0.
 pub(super) const CONSTANT: u8 = 1;
-/// The profiles from 2 on: bits of the first code, the second, and so on.
+/// The profiles from 2 on: the bits of the first code, of the second, and so on.
 pub(super) const WIDTHS: [&[u32]; 5] = [&[2, 2, 2, 2], &[1, 2, 2, 2], &[1, 1, 2, 2], &[3, 3], &[4]];
 
 /// The code of a plane.
@@ -77,7 +77,7 @@ impl Code {
         bytes
     }
 
-    /// Bits of the first code, the second, and so on; `None` for profiles without codes.
+    /// Returns the bits of the first code, of the second, and so on; `None` for profiles without codes.
     pub(super) fn widths(&self) -> Option<&'static [u32]> {
         WIDTHS
             .get(usize::from(self.profile).checked_sub(2)?)
@@ -94,7 +94,7 @@ impl Code {
     }
 }
 
-/// Number of words for `count` codes of `width` bits: a word per bit for each group.
+/// Returns the number of words for `count` codes of `width` bits: a word per bit for each group.
 pub(super) const fn code_words(count: usize, width: u32) -> usize {
     count.div_ceil(GROUP) * width as usize
 }

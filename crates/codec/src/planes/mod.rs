@@ -20,31 +20,32 @@ pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
 ///
 /// The encoder splits values into planes: all first bytes, all second bytes, and so on. The exponent of a
 /// floating-point value has its own plane. In each plane of a block of 16 KiB, the most frequent bytes have codes of
-/// one to four bits, the next ones of more, and so on; for exponents of weights this is within a few hundredths of a
-/// bit of the plane's entropy. Groups of 32 zeros are omitted, and so are planes of one byte.
+/// one to four bits, the next bytes longer codes, and so on. For exponents of weights, the length is within a few
+/// hundredths of a bit of the plane's entropy. Groups of 32 zeros are omitted, and so are planes whose bytes are all the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planes {
     predictor: Predictor,
 }
 
-/// The part of a value that is stored.
+/// The prediction of a value, and so the stored difference from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Predictor {
-    /// The value itself. Best for data without order: weights, moments, degrees.
+    /// The value itself is stored. Best for data without order: weights, moments, degrees.
     #[default]
     None = 0,
-    /// The difference between the value's bits, as an integer, and those of the value before. Best for fields and
-    /// sorted integers.
+    /// The difference between the value's bits, as an integer, and those of the value before is stored. Best for fields
+    /// and sorted integers.
     Previous = 1,
-    /// The difference, counted in values that lie between, from the value on a polynomial through up to six values before.
-    /// Best for smooth fields. For [`Element::F32`] and [`Element::F64`]. Each block has the polynomial's order that makes
-    /// a sample of it shortest.
+    /// The difference from a polynomial through up to six values before is stored, as the number of values of the type that
+    /// lie between. Best for smooth fields. For [`Element::F32`] and [`Element::F64`] only. Each block has the order of the
+    /// polynomial that makes a sample of the block shortest.
     Polynomial = 2,
 }
 
 impl Predictor {
-    /// The predictor of a container of planes.
+    /// Returns the predictor of a container of planes.
     pub(crate) const fn of(header: &Header) -> Self {
         match header.parameter {
             0 => Self::None,
@@ -55,12 +56,12 @@ impl Predictor {
 }
 
 impl Planes {
-    /// Stores values themselves.
+    /// Makes a codec that stores the values themselves.
     pub const fn new() -> Self {
         Self::with(Predictor::None)
     }
 
-    /// Stores the difference from a predictor's value.
+    /// Makes a codec that stores the differences from the values of `predictor`.
     pub const fn with(predictor: Predictor) -> Self {
         Self { predictor }
     }
@@ -70,7 +71,7 @@ impl Planes {
     pub fn chosen_for(input: &[u8], element: Element) -> Self {
         const PIECES: u64 = 64;
         let blocks: Vec<&[u8]> = input.chunks(BLOCK_BYTES).collect();
-        // Multiples of the golden ratio: no period of the data matches all of them.
+        // The places are multiples of the golden ratio: no period of the data matches all of them.
         let spread = |n: u64| {
             let share = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             ((u128::from(share) * blocks.len() as u128) >> 64) as usize
@@ -90,19 +91,19 @@ impl Planes {
         Self::all(element).min_by_key(bytes).unwrap_or_default()
     }
 
-    /// The codecs with each predictor that takes this type.
+    /// Returns a codec with each predictor that supports this type.
     pub fn all(element: Element) -> impl Iterator<Item = Self> {
         let all = [Predictor::None, Predictor::Previous, Predictor::Polynomial].map(Self::with);
         all.into_iter()
             .filter(move |codec| codec.check(element).is_ok())
     }
 
-    /// The predictor.
+    /// Returns the predictor.
     pub const fn predictor(&self) -> Predictor {
         self.predictor
     }
 
-    /// Tells whether the predictor takes this type.
+    /// Returns an error if the predictor does not support this type.
     pub(crate) fn check(&self, element: Element) -> Result<()> {
         match (self.predictor, element) {
             (Predictor::None | Predictor::Previous, _) | (_, Element::F32 | Element::F64) => Ok(()),

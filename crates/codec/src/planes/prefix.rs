@@ -1,5 +1,4 @@
-//! A prefix code of classes: Huffman's, with codes of at most [`LONGEST`] bits. kernels/codec_polynomial.cuh does the
-//! same.
+//! A prefix code of classes: a Huffman code of at most [`LONGEST`] bits. kernels/codec_polynomial.cuh does the same.
 
 /// Bits of the longest code.
 pub(super) const LONGEST: u32 = 8;
@@ -9,8 +8,8 @@ pub(super) const CLASSES: usize = 65;
 /// The length of the code of each class, in bits; 0 for classes that do not occur.
 pub(super) type Lengths = [u8; CLASSES];
 
-/// Returns the lengths of Huffman's code. Of equally frequent nodes a class comes before a joint node, and a lower class
-/// before a higher one. As long as a code is too long, all counts are halved, upwards, and the code is made again.
+/// Returns the lengths of a Huffman code. Of equally frequent nodes, a class comes before a joint node, and a lower class
+/// before a higher one. While a code is too long, all counts are halved and rounded up, and the code is made again.
 pub(super) fn lengths(counts: &[u32; CLASSES]) -> Lengths {
     let mut lengths = [0; CLASSES];
     let mut leaves: Vec<(u32, usize)> = counts
@@ -40,7 +39,7 @@ pub(super) fn lengths(counts: &[u32; CLASSES]) -> Lengths {
 
 /// Returns the depth of each leaf, in the order of the leaves, which are sorted.
 fn depths(leaves: &[(u32, usize)]) -> Vec<u32> {
-    // Joint nodes come about in the order of their counts, so two queues have all nodes in order.
+    // Joint nodes are made in the order of their counts, so two queues have all nodes in order.
     let count = leaves.len();
     let mut joint: Vec<u32> = Vec::with_capacity(count);
     let mut parents = vec![0; 2 * count];
@@ -73,8 +72,8 @@ fn depths(leaves: &[(u32, usize)]) -> Vec<u32> {
     depths
 }
 
-/// Calls `each` with a class, the length of its code, and the code as the top bits of [`LONGEST`], for all classes in the
-/// order of their codes: by length, then by class. Returns an error if these are more than there can be.
+/// Calls `each` for all classes in the order of their codes: by length, then by class. Passes the class, the length of its
+/// code, and the code as the top bits of a number of [`LONGEST`] bits. Returns an error if there are too many codes.
 fn in_order(lengths: &Lengths, mut each: impl FnMut(usize, u32, u32)) -> Result<(), &'static str> {
     let mut next = 0;
     for length in 1..=LONGEST {
@@ -95,24 +94,24 @@ fn in_order(lengths: &Lengths, mut each: impl FnMut(usize, u32, u32)) -> Result<
     }
 }
 
-/// Returns the code of each class. Its first bit is the lowest.
+/// Returns the code of each class. The first bit of a code is the lowest.
 pub(super) fn codes(lengths: &Lengths) -> [u8; CLASSES] {
     let mut codes = [0; CLASSES];
-    // The lengths are those of a code.
+    // No error is possible, as the lengths are those of a code.
     let _ = in_order(lengths, |class, _, code| {
         codes[class] = (code as u8).reverse_bits()
     });
     codes
 }
 
-/// A class and the length of its code, by the next [`LONGEST`] bits.
+/// The class and the length of its code, for each value of the next [`LONGEST`] bits.
 pub(super) type Table = [(u8, u8); 1 << LONGEST];
 
-/// Returns the table that finds codes. Bits that no code starts with have length 0.
+/// Returns the table that finds codes. Entries of bits with which no code starts have length 0.
 ///
 /// # Errors
 ///
-/// The defect if the lengths are those of no code.
+/// The defect if no code has these lengths.
 pub(super) fn table(lengths: &Lengths) -> Result<Table, &'static str> {
     let mut table = [(0, 0); 1 << LONGEST];
     in_order(lengths, |class, length, code| {

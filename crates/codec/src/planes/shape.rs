@@ -5,23 +5,23 @@ use crate::element::Element;
 
 /// Bytes of the values in a block.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
-/// Values of a segment: the part of a block whose planes are encoded on their own.
+/// Number of values in a segment. Each plane of a segment is encoded on its own, as a unit.
 pub(crate) const SEGMENT: usize = 1 << 10;
-/// Values of a group. A group of zeros is omitted.
+/// Number of values in a group. A group of zeros is omitted.
 pub(crate) const GROUP: usize = 32;
-/// Planes times segments of a block, for every size of values.
+/// Number of units in a block: planes times segments, which is the same for every size of values.
 pub(crate) const UNITS: usize = BLOCK_BYTES / SEGMENT;
 
 /// Bytes of the unit sizes in a block's header.
 pub(super) const SIZES_BYTES: usize = 2 * UNITS;
 
-/// Bytes of a block's header.
+/// Returns the bytes of a block's header.
 pub(super) const fn header_bytes(element: Element) -> usize {
     let planes = element.bytes();
     SIZES_BYTES + 4 * (UNITS / planes) + CODE_BYTES * planes
 }
 
-/// Bytes of the longest block of `values` values.
+/// Returns the bytes of the longest block of `values` values.
 pub(crate) const fn most_block_bytes(element: Element, values: usize) -> usize {
     header_bytes(element) + values.next_multiple_of(GROUP) * element.bytes()
 }

@@ -7,8 +7,8 @@ use crate::bits::{SPREAD, low_bits};
 /// The size of a unit that is stored unencoded.
 pub(super) const STORED_RAW: u16 = 1 << 15;
 
-/// Appends the bytes of the stored groups, a multiple of [`GROUP`]. Returns the size for the block's header: words, or
-/// [`STORED_RAW`].
+/// Appends the encoded form of `bytes`, the bytes of the stored groups, whose number is a multiple of [`GROUP`]. Returns the
+/// size for the block's header: a number of words, or [`STORED_RAW`].
 pub(super) fn encode(code: &Code, ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) -> u16 {
     if code.profile == CONSTANT || bytes.is_empty() {
         return 0;
@@ -24,7 +24,7 @@ pub(super) fn encode(code: &Code, ranks: &[u8; 256], bytes: &[u8], out: &mut Vec
     STORED_RAW
 }
 
-/// Appends the encoded bytes. Returns false if they are longer than `bytes`; then `out` has part of them.
+/// Appends the codes of `bytes`. Returns false if they take more room than `bytes`; then `out` has part of them.
 fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let end = out.len() + bytes.len();
     let mut list = [0; SEGMENT];
@@ -66,7 +66,7 @@ fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) ->
     true
 }
 
-/// Bytes in a block of a unit of this size, for `count` bytes.
+/// Returns the stored bytes of a unit of this size that decodes to `count` bytes.
 pub(super) fn stored_bytes(size: u16, count: usize) -> Result<usize, &'static str> {
     match size {
         STORED_RAW => Ok(count),
@@ -100,7 +100,7 @@ pub(super) fn decode(
     let (words, _) = stored.as_chunks::<4>();
     let word = |at: usize| u32::from_le_bytes(words[at]);
 
-    // Start and number of the codes of each length.
+    // Start, in words, and number of the first codes, the second codes, and so on.
     let mut levels = [(0, 0); 4];
     let (mut at, mut count) = (0, bytes.len());
     for (&width, level) in widths.iter().zip(&mut levels) {
@@ -124,14 +124,14 @@ pub(super) fn decode(
         return Err(WRONG);
     }
 
-    // The longest codes come first: they give the bytes that shorter codes escape to.
+    // The last codes are decoded first: they give the bytes to which the codes before escape.
     let mut list = [0; SEGMENT];
     list[..count].copy_from_slice(&stored[4 * at..4 * at + count]);
     let mut first = widths.iter().map(|width| (1 << width) - 1).sum::<usize>();
     for (&width, &(start, count)) in widths.iter().zip(&levels).rev() {
         let escape = (1 << width) - 1;
         first -= escape;
-        // Has one more entry than codes, so that the loop below checks no bounds.
+        // The array has one more entry than there are bytes with codes, so that the loop below checks no bounds.
         let mut named = [0; 16];
         for (named, symbol) in named.iter_mut().zip(&code.symbols[first..]) {
             *named = *symbol;
@@ -164,7 +164,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Mask of the first `count` lanes of a group.
+/// Returns the mask of the first `count` lanes of a group.
 const fn lanes(count: usize) -> u32 {
     if count >= GROUP {
         u32::MAX

@@ -3,10 +3,10 @@
 use super::{BLOCK_BYTES, GROUP, Predictor, SEGMENT, UNITS};
 use crate::element::Element;
 
-/// The bytes of a block, unit by unit: unit `plane * segments + segment` has a byte of each value of the segment.
+/// The bytes of a block, unit by unit: unit `plane * segments + segment` has the plane's byte of each value of the segment.
 pub(super) type Units = [u8; BLOCK_BYTES];
 
-/// The transformation of values of a type.
+/// The transformation of the values of a type.
 #[derive(Clone, Copy, Debug)]
 struct Bits {
     /// Bits of a value.
@@ -29,7 +29,7 @@ impl Bits {
                 ((difference << 1) & self.mask()) ^ (self.mask() * sign)
             }
             Predictor::None if self.is_float => {
-                // The sign moves to the end, so that the first byte has the exponent alone.
+                // The sign moves to the lowest bit, so that the highest byte has the exponent alone.
                 ((value << 1) & self.mask()) | (value >> (self.width - 1))
             }
             Predictor::None | Predictor::Polynomial => value,

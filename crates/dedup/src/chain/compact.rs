@@ -1,4 +1,4 @@
-//! Compaction: drops versions of a chain and keeps the chunks that other versions need of them.
+//! Compaction: drops versions of a chain, but keeps those of their chunks that other versions need.
 
 use hashbrown::HashMap;
 use rayon::prelude::*;
@@ -11,30 +11,30 @@ use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::regions::{Place, Regions};
 
-/// The differences that replace those of a chain, oldest first. They refer only to each other.
+/// The differences that replace those of a chain. The new differences refer only to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// A difference for each kept version, with its version and ordinal.
+    /// A difference for each kept version, oldest first. Each has the version and the ordinal of the old one.
     pub differences: Vec<Difference>,
 }
 
 /// The new places of bytes that dropped links own.
 struct MovedChunks<'a> {
     is_kept: &'a [bool],
-    /// For each such owner, the place in the first kept checkpoint that needs its bytes and stores them.
+    /// For each owner of moved bytes, the place in the first kept checkpoint that needs these bytes, which stores them.
     places: HashMap<Owner, Place>,
 }
 
 impl<B: AsRef<[u8]> + Sync> Chain<B> {
-    /// Returns the chain without all versions but `keep`. Chunks that dropped versions store and kept ones need move to
-    /// the first kept version that needs them.
+    /// Returns the differences of a chain with the versions `keep` only. If a dropped version stores chunks that kept
+    /// versions need, the chunks move to the first kept version that needs them.
     ///
     /// A lineage can be resumed from the result, but with a smaller record: chunks that no version needs any more are
     /// missing.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`]; the errors of [`verify`](Self::verify).
+    /// [`Invalid::NoSuchVersion`] if the chain lacks a version of `keep`; the errors of [`verify`](Self::verify).
     pub fn compact(&self, keep: &[u64]) -> Result<Compacted> {
         // Copied chunks get new sums, so the old sums are verified first.
         self.verify()?;
@@ -156,7 +156,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
 }
 
 impl MovedChunks<'_> {
-    /// Returns the place of an owner's bytes in the new chain; `own` if the bytes are to be stored there.
+    /// Returns the place of an owner's bytes in the new chain. The place is `own` if the bytes are to be stored there.
     fn source<B: AsRef<[u8]>>(&mut self, chain: &Chain<B>, owner: Owner, own: Place) -> Place {
         if self.is_kept[owner.link as usize] {
             let link = &chain.links[owner.link as usize];
@@ -170,7 +170,7 @@ impl MovedChunks<'_> {
 }
 
 impl Compacted {
-    /// The difference of a version.
+    /// Returns the difference of a version.
     ///
     /// # Errors
     ///

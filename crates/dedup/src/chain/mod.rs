@@ -15,15 +15,16 @@ use crate::regions::Place;
 
 pub use compact::Compacted;
 
-/// Bytes of metadata from which on several threads parse faster than one. Below, starting them takes as long.
+/// Least bytes of metadata for which several threads parse faster than one. For fewer bytes, starting the threads takes as
+/// long.
 const SIDE_BY_SIDE: u64 = 256 << 10;
 
-/// The stored differences of one lineage. `B` holds the bytes of one difference: a vector, a slice, a mapped file.
+/// The stored differences of one lineage. `B` holds the bytes of one difference, as a vector, a slice or a mapped file does.
 ///
 /// The methods check their results: a restored checkpoint is hashed and compared with the sum in its difference.
 #[derive(Debug)]
 pub struct Chain<B> {
-    /// Sorted by ordinal.
+    /// The links, sorted by ordinal.
     links: Vec<Link<B>>,
 }
 
@@ -58,7 +59,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Self::default()
     }
 
-    /// Makes a chain of these differences. [Parses](Container::parse) them in parallel if they have much metadata.
+    /// Makes a chain of `differences`. [Parses](Container::parse) them in parallel if they have much metadata.
     ///
     /// # Errors
     ///
@@ -85,15 +86,15 @@ impl<B: AsRef<[u8]>> Chain<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] as for [`Container::parse`]; [`Error::Foreign`] if the seed, chunk size or length differs
-    /// from the others', or if versions and ordinals are not in the same order; [`Invalid::Twice`]. An error leaves the
-    /// chain unchanged.
+    /// [`Error::Corrupt`] as for [`Container::parse`]; [`Error::Foreign`] if the seed, chunk size or length differs from that
+    /// of the other differences, or if versions and ordinals are not in the same order; [`Invalid::Twice`] if the chain
+    /// already has this version or ordinal. An error leaves the chain unchanged.
     pub fn push(&mut self, bytes: B) -> Result<()> {
         let header = Container::parse(bytes.as_ref())?.header;
         self.insert(header, bytes)
     }
 
-    /// Adds a difference that was parsed.
+    /// Adds a parsed difference.
     fn insert(&mut self, header: Header, bytes: B) -> Result<()> {
         let version = header.version;
         let foreign = |what| Err(Error::Foreign { version, what });
@@ -140,23 +141,23 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(())
     }
 
-    /// Bytes of every checkpoint; `None` for an empty chain.
+    /// Returns the bytes of every checkpoint; `None` for an empty chain.
     pub fn checkpoint_bytes(&self) -> Option<u64> {
         self.links.first().map(|link| link.header.layout.len)
     }
 
-    /// The versions, oldest first.
+    /// Returns the versions, oldest first.
     pub fn versions(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.links.iter().map(|link| link.header.version)
     }
 
-    /// The difference of a version.
+    /// Returns the difference of a version.
     pub fn get(&self, version: u64) -> Option<Container<'_>> {
         let at = self.position(version).ok()?;
         Some(self.links[at].container())
     }
 
-    /// The stored bytes of a version's difference.
+    /// Returns the stored bytes of a version's difference.
     pub fn stored_bytes(&self, version: u64) -> Option<&[u8]> {
         let at = self.position(version).ok()?;
         Some(self.links[at].bytes.as_ref())
@@ -167,8 +168,8 @@ impl<B: AsRef<[u8]>> Chain<B> {
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`]; [`Error::Missing`] if one of them is not in the chain; [`Error::Foreign`] if one of
-    /// them belongs to another lineage.
+    /// [`Invalid::NoSuchVersion`] if the chain lacks `version`; [`Error::Missing`] if a needed difference is not in the chain;
+    /// [`Error::Foreign`] if a needed difference belongs to another lineage.
     pub fn dependencies(&self, version: u64) -> Result<Vec<u64>> {
         let target = self.position(version)?;
         let mut needed = vec![false; self.links.len()];
@@ -230,12 +231,12 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(moves)
     }
 
-    /// The payload of link `at`; 0 is the oldest.
+    /// Returns the payload of link `at`; 0 is the oldest.
     pub(crate) fn payload(&self, at: usize) -> &[u8] {
         self.links[at].container().payload()
     }
 
-    /// The bytes of a stored chunk.
+    /// Returns the bytes of a stored chunk.
     pub(crate) fn stored_chunk(&self, place: Place) -> Option<&[u8]> {
         let link = &self.links[self.at_ordinal(place.ordinal)?];
         let rank = link.rank(place.chunk)?;
@@ -245,13 +246,13 @@ impl<B: AsRef<[u8]>> Chain<B> {
         link.container().payload().get(start..start + len)
     }
 
-    /// The headers, oldest first.
+    /// Returns the headers, oldest first.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &Header> {
         self.links.iter().map(|link| &link.header)
     }
 
     fn position(&self, version: u64) -> Result<usize> {
-        // Versions and ordinals have one order.
+        // Sorting by ordinal sorts by version too: `insert` checks that both have one order.
         self.links
             .binary_search_by_key(&version, |link| link.header.version)
             .map_err(|_| Invalid::NoSuchVersion { version }.into())
@@ -263,7 +264,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
             .ok()
     }
 
-    /// The link with this ordinal, which the link `by` needs.
+    /// Returns the link with this ordinal, which the link `by` needs.
     fn find(&self, ordinal: u32, by: usize) -> Result<usize> {
         self.at_ordinal(ordinal).ok_or_else(|| Error::Missing {
             what: format!("version {}", self.links[by].header.version),
@@ -308,7 +309,7 @@ impl<B: AsRef<[u8]>> Link<B> {
         Container::known(self.header, self.bytes.as_ref())
     }
 
-    /// The runs of chunks stored in the link, as long as possible.
+    /// Returns the runs of chunks stored in the link, as long as possible.
     fn runs(&self) -> &[Run] {
         self.runs.get_or_init(|| {
             let mut runs: Vec<Run> = Vec::new();
@@ -330,7 +331,7 @@ impl<B: AsRef<[u8]>> Link<B> {
         (chunk - run.first < run.count).then_some(run)
     }
 
-    /// Number of chunks in the payload before this one.
+    /// Returns the number of chunks in the payload before `chunk`; `None` if the link does not store the chunk.
     fn rank(&self, chunk: u32) -> Option<u32> {
         self.run_of(chunk).map(|run| run.rank + (chunk - run.first))
     }

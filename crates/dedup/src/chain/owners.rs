@@ -15,7 +15,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The value of a chunk without an owner. No link has so many chunks.
+    /// The owner of a chunk that has none. No link has so many chunks.
     const NONE: Self = Self {
         link: u32::MAX,
         rank: u32::MAX,
@@ -42,7 +42,7 @@ impl Owners {
         self.unowned == 0
     }
 
-    /// Sets the owner of a chunk. Replaces an earlier owner only if `over` is set.
+    /// Sets the owner of a chunk. Replaces an earlier owner only if `over` is true.
     fn set(&mut self, chunk: u32, owner: Owner, over: bool) {
         let slot = &mut self.of[chunk as usize];
         if *slot == Owner::NONE {
@@ -53,8 +53,8 @@ impl Owners {
         }
     }
 
-    /// Enters the owners that a link lists. If `over` is set they replace earlier entries, and links are applied oldest
-    /// first; otherwise newest first.
+    /// Enters the owners that a link lists. If `over` is true, they replace earlier entries, and the caller applies the
+    /// oldest link first; otherwise the newest first.
     pub(crate) fn apply<B: AsRef<[u8]>>(
         &mut self,
         chain: &Chain<B>,
@@ -134,8 +134,8 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(places.collect())
     }
 
-    /// Checks that a version's links mention at least as many chunks as the version has. Called before memory is
-    /// allocated for the length that a file claims.
+    /// Checks that a version's links mention at least as many chunks as the version has. Call this before allocating memory
+    /// for the length that a file claims.
     pub(super) fn check_coverage(&self, target: usize) -> Result<()> {
         let header = &self.links[target].header;
         let chunks = u64::from(header.layout.count);

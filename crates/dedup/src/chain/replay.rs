@@ -1,5 +1,5 @@
-//! Replay of a lineage from its first checkpoint on, with digests in the place of bytes. Each stored byte is hashed
-//! once and none is copied. A replay verifies a chain and rebuilds the record.
+//! Replay of a lineage from its first checkpoint on, with digests in place of bytes. Each stored byte is hashed once, and
+//! none is copied. A replay verifies a chain, and rebuilds the record.
 
 use rayon::prelude::*;
 
@@ -32,7 +32,7 @@ impl Replay {
         let link = &chain.links[at];
         let (header, layout) = (&link.header, link.header.layout);
         let corrupt = |what| Err(Error::corrupt(header.version, what));
-        // A full checkpoint needs no parent, and may come without those before it. A consolidated one has no parent.
+        // A full checkpoint needs no parent, so its parent may be missing. A consolidated checkpoint has no parent.
         let is_full = header.stored == Stored::Full;
         let parent = match is_full && chain.at_ordinal(header.parent).is_none() {
             true => None,
@@ -105,7 +105,8 @@ impl<B: AsRef<[u8]>> Chain<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`], [`Error::Missing`] or [`Error::Foreign`], for the oldest version with a defect.
+    /// For the oldest version with a defect: [`Error::Corrupt`] if its bytes are damaged; [`Error::Missing`] if the chain
+    /// lacks a difference that it needs; [`Error::Foreign`] if that difference belongs to another lineage.
     pub fn verify(&self) -> Result<()> {
         let mut replay = self.replay()?;
         self.links.iter().try_for_each(|_| replay.step(self))

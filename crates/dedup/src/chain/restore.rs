@@ -18,9 +18,10 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`], [`Invalid::Length`]; [`Error::Missing`] and [`Error::Foreign`] if a difference that
-    /// the version is based on is absent or another; [`Error::Corrupt`] if the bytes differ from the checkpoint's.
-    /// After an error `out` is unspecified.
+    /// [`Invalid::NoSuchVersion`] if the chain lacks the version; [`Invalid::Length`] if `out` has another length;
+    /// [`Error::Missing`] if the chain lacks a difference on which the version is based; [`Error::Foreign`] if that difference
+    /// belongs to another lineage; [`Error::Corrupt`] if the bytes differ from the checkpoint's. After an error `out` is
+    /// unspecified.
     pub fn restore(&self, version: u64, out: &mut [u8]) -> Result<()> {
         let target = self.position(version)?;
         let expected = self.links[target].header.layout.len;
@@ -47,8 +48,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         Ok(out)
     }
 
-    /// Makes a difference that needs no other: the version's full checkpoint in a container of its own, with the same
-    /// version and ordinal.
+    /// Makes a difference that needs no other one: the full checkpoint in a container, with the same version and ordinal.
     ///
     /// # Errors
     ///

@@ -4,11 +4,11 @@ use crate::error::{Error, Result};
 use crate::hash::{Sum, checksum};
 use crate::layout::Layout;
 
-/// Length of a difference's header, which comes first, in bytes.
+/// Bytes of the header, with which a difference starts.
 pub const HEADER_BYTES: usize = 192;
 pub(crate) const MAGIC: [u8; 8] = *b"\x89TFDIFF\n";
 pub(crate) const FORMAT: u16 = 1;
-/// Code of the hash, the only one of format 1.
+/// Code of the hash XXH3-128, the only one in format 1.
 const XXH3_128: u8 = 1;
 /// The parent of the first difference of a lineage.
 pub(crate) const NO_PARENT: u32 = u32::MAX;
@@ -56,10 +56,10 @@ pub(crate) struct Header {
     pub(crate) ordinal: u32,
     pub(crate) parent: u32,
     pub(crate) seed: u64,
-    /// Sum of all chunks of the checkpoint, by their place in it.
+    /// Sum of all chunks of the checkpoint, by their places in the checkpoint.
     pub(crate) content: Sum,
     pub(crate) parent_content: Sum,
-    /// Sum of all chunks of the payload, by their place in it.
+    /// Sum of all chunks of the payload, by their places in the payload.
     pub(crate) payload: Sum,
     pub(crate) payload_bytes: u64,
     pub(crate) metadata: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Header {
 /// Bytes of an entry of a shifted duplicate, which names the place of a run of chunks.
 pub const SHIFTED_BYTES: u64 = 12;
 
-/// Bytes of the metadata, without the padding before the payload.
+/// Returns the bytes of the metadata, without the padding before the payload.
 pub(crate) fn metadata_bytes(stored: Stored, chunks: u32, first: u32, shifted: u32) -> u64 {
     match stored {
         Stored::Full => 0,
@@ -86,12 +86,12 @@ impl Header {
         metadata_bytes(self.stored, self.layout.count, self.first, self.shifted)
     }
 
-    /// Offset of the payload in the container, in bytes.
+    /// Returns the offset of the payload in the container, in bytes.
     pub(crate) fn payload_at(&self) -> u64 {
         super::payload_at(self.metadata_bytes())
     }
 
-    /// Bytes of the whole container.
+    /// Returns the bytes of the whole container.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.payload_at() + self.payload_bytes
     }
@@ -126,7 +126,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, and checks all that does not need the bytes behind it.
+    /// Reads a header, and makes all checks that do not need the bytes behind it.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let bad = |what| Error::Corrupt {
             version: None,
@@ -204,7 +204,7 @@ impl Header {
     }
 }
 
-/// Reads consecutive fields.
+/// A reader of consecutive fields.
 struct Fields<'a> {
     bytes: &'a [u8; HEADER_BYTES],
     at: usize,

@@ -1,4 +1,4 @@
-//! Reads containers from untrusted sources.
+//! Reading of containers from untrusted sources.
 
 use std::collections::BTreeSet;
 
@@ -39,12 +39,12 @@ pub(crate) struct Run {
 }
 
 impl<'a> Container<'a> {
-    /// Checks everything but the bytes of the payload, whose sum [`check_payload`](Self::check_payload) and every
-    /// restore compare. Allocates nothing, whatever the bytes are.
+    /// Returns the difference in `bytes`. Checks everything but the bytes of the payload, whose sum
+    /// [`check_payload`](Self::check_payload) and every restore compare. Allocates nothing, whatever the bytes are.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if the bytes are damaged, or no difference.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let bad = |what| Error::corrupt(header.version, what);
@@ -73,7 +73,7 @@ impl<'a> Container<'a> {
         Ok(container)
     }
 
-    /// As [`parse`](Self::parse), for bytes that were parsed before. Checks nothing.
+    /// Returns the difference in bytes that were parsed before. Checks nothing.
     pub(crate) fn known(header: Header, bytes: &'a [u8]) -> Self {
         let end = HEADER_BYTES + header.metadata_bytes() as usize;
         Self {
@@ -87,7 +87,7 @@ impl<'a> Container<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if the sum does not fit.
     pub fn check_payload(&self) -> Result<()> {
         let hasher = Hasher::new(self.header.seed);
         let mut sum = Sum::default();
@@ -100,43 +100,43 @@ impl<'a> Container<'a> {
         Err(self.corrupt("the sum of its payload does not fit"))
     }
 
-    /// The version that the writer gave.
+    /// Returns the version that the writer gave.
     pub fn version(&self) -> u64 {
         self.header.version
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub fn stored(&self) -> Stored {
         self.header.stored
     }
 
-    /// Bytes of the checkpoint.
+    /// Returns the bytes of the checkpoint.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.header.layout.len
     }
 
-    /// Bytes of a chunk.
+    /// Returns the bytes of a chunk.
     pub fn chunk_bytes(&self) -> u32 {
         self.header.layout.chunk
     }
 
-    /// Seed of the lineage's hash.
+    /// Returns the seed of the lineage's hash.
     pub fn seed(&self) -> u64 {
         self.header.seed
     }
 
-    /// Number of the difference in the lineage, from 0.
+    /// Returns the number of the difference in the lineage, from 0.
     pub fn ordinal(&self) -> u32 {
         self.header.ordinal
     }
 
-    /// The ordinal of the checkpoint before; `None` for the first one.
+    /// Returns the ordinal of the checkpoint before; `None` if the difference has no parent, as the first one.
     pub fn parent(&self) -> Option<u32> {
         (self.header.parent != super::NO_PARENT).then_some(self.header.parent)
     }
 
-    /// The ordinals of the differences that store chunks of this one's checkpoint, as its entries name them. Those that its parents
-    /// name are not among them.
+    /// Returns the ordinals of other differences that the entries of this one name as the place of chunks. Ordinals that only entries
+    /// of its parents name are not among them.
     pub fn sources(&self) -> BTreeSet<u32> {
         let sources = self.shifts().map(|shift| shift.source.ordinal);
         sources
@@ -144,17 +144,17 @@ impl<'a> Container<'a> {
             .collect()
     }
 
-    /// Bytes of metadata, without the header.
+    /// Returns the bytes of metadata, without the header.
     pub fn metadata_bytes(&self) -> u64 {
         self.header.metadata_bytes()
     }
 
-    /// Bytes of the chunks stored in the difference.
+    /// Returns the bytes of the chunks stored in the difference.
     pub fn payload_bytes(&self) -> u64 {
         self.header.payload_bytes
     }
 
-    /// Numbers of entries of first-time occurrences and of shifted duplicates; 0 in the forms `Full` and `Basic`.
+    /// Returns the numbers of entries of first-time occurrences and of shifted duplicates; 0 in the forms `Full` and `Basic`.
     pub fn entries(&self) -> (u32, u32) {
         (self.header.first, self.header.shifted)
     }
@@ -182,7 +182,7 @@ impl<'a> Container<'a> {
         self.words(0, self.header.first as usize)
     }
 
-    /// Returns the runs of chunks in the payload, in the order of the payload. Neighbouring chunks may be in two runs.
+    /// Returns the runs of chunks in the payload, in the order of the payload. Two runs may be neighbours.
     pub(crate) fn stored_runs(&self) -> impl Iterator<Item = Run> + use<'a> {
         let layout = self.layout();
         let chunks = layout.count;
@@ -260,7 +260,7 @@ impl<'a> Container<'a> {
         let mut shifts = self.shifts().peekable();
         let mut end = 0;
         loop {
-            // Takes the next entry in the order of chunks. If a list is unsorted, the comparison with `end` fails.
+            // The next entry is the one with the lower name. If a list is unsorted, the comparison with `end` fails.
             let first_is_next = match (firsts.peek(), shifts.peek()) {
                 (Some(&first), Some(shift)) => first < shift.node.0,
                 (Some(_), None) => true,
@@ -319,7 +319,7 @@ impl Shift {
     }
 }
 
-/// Iterates over the positions of set bits, lowest first.
+/// An iterator over the positions of set bits, the lowest first.
 struct Bits(u32);
 
 impl Iterator for Bits {

@@ -1,4 +1,4 @@
-//! Writes a container, except for its payload.
+//! Writing of a container, except for its payload.
 
 use super::header::{HEADER_BYTES, Header, REPEATS, Stored, metadata_bytes};
 use crate::hash::word_sum;
@@ -11,7 +11,7 @@ pub(crate) enum Body {
     Full,
     /// A bit for each chunk, in words of 32; set if the chunk changed.
     Basic(Vec<u32>),
-    /// The regions, and true if they are those of the form `Tree`.
+    /// The regions, and true for the form `Tree`, false for `List`.
     Regions(Regions, bool),
 }
 
@@ -25,7 +25,7 @@ impl Body {
         }
     }
 
-    /// Numbers of entries of first-time occurrences and of shifted duplicates.
+    /// Returns the numbers of entries of first-time occurrences and of shifted duplicates.
     pub(crate) fn entries(&self) -> (u32, u32) {
         match self {
             Self::Full | Self::Basic(_) => (0, 0),
@@ -39,7 +39,7 @@ impl Body {
         metadata_bytes(self.stored(), chunks, first, shifted)
     }
 
-    /// Writes the words to `out`, which has exactly their length.
+    /// Writes the words of the metadata to `out`, which has exactly their length.
     fn put(&self, out: &mut [u8]) {
         let mut words = out.as_chunks_mut::<4>().0.iter_mut();
         let mut put = |word: u32| {
@@ -67,12 +67,12 @@ pub(crate) fn payload_at(metadata_bytes: u64) -> u64 {
     (HEADER_BYTES as u64 + metadata_bytes).next_multiple_of(64)
 }
 
-/// Returns true if the whole checkpoint takes no more bytes than such a difference.
+/// Returns true if the whole checkpoint takes no more bytes than a difference with these bytes of metadata and payload.
 pub(crate) fn full_is_smaller(layout: Layout, metadata_bytes: u64, payload_bytes: u64) -> bool {
     payload_at(metadata_bytes) + payload_bytes >= payload_at(0) + layout.len
 }
 
-/// Returns the container with zeros in the place of the payload, and the payload's offset. Sets the sum of the metadata
+/// Returns the container with zeros in place of header and payload, and the payload's offset. Sets the sum of the metadata
 /// in `header`. The caller fills the payload, and then writes the header, which needs the payload's sum.
 pub(crate) fn write(header: &mut Header, body: &Body) -> (Vec<u8>, usize) {
     let (payload_at, total) = (header.payload_at() as usize, header.total_bytes() as usize);

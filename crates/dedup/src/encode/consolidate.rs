@@ -1,10 +1,11 @@
-//! Consolidation: a lineage goes on with its record of hashes, and restores read fewer of the differences before.
+//! Consolidation: a lineage goes on with its record of hashes, but restores read fewer of the differences before.
 //!
-//! A restore follows a version's parents up to a difference without one, and reads the chunks that these name where they are
-//! stored. A difference without a parent names the place of every chunk, so that none before it is followed. The chunks of
-//! differences that hold little of the newest checkpoint are stored again with it, so that nobody reads those differences for
-//! them: the capping of Lillibridge, Eshghi and Bhagwat (Improving Restore Speed for Backup Systems that Use Inline
-//! Chunk-Based Deduplication, FAST'13), of differences in place of containers.
+//! A restore follows a version's parents up to a difference without a parent, and reads chunks from the places that these
+//! differences name. A difference without a parent names the place of every chunk, so a restore follows no difference before
+//! it. If a difference holds few chunks of the newest checkpoint, these chunks are stored again with the consolidated
+//! difference, so that no restore reads the old difference for them. The method is the capping of Lillibridge, Eshghi and
+//! Bhagwat (Improving Restore Speed for Backup Systems that Use Inline Chunk-Based Deduplication, FAST'13), with differences
+//! in place of containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use crate::regions::Place;
 pub struct Origins {
     /// The differences, oldest first.
     pub differences: Vec<StoredBytes>,
-    /// Entries that name the places of all chunks, if neighbours with neighbouring places share one.
+    /// Number of entries that name the places of all chunks, if neighbouring chunks with neighbouring places share an entry.
     pub entries: u64,
 }
 
@@ -27,8 +28,8 @@ pub struct Origins {
 pub struct StoredBytes {
     /// Number of the difference in the lineage.
     pub ordinal: u32,
-    /// Bytes of the checkpoint whose place is in the difference: more than the difference has if it stores a chunk that the
-    /// checkpoint has several times.
+    /// Bytes of the checkpoint whose place is in the difference. A chunk that the checkpoint has several times counts each time,
+    /// so the number may exceed the bytes that the difference stores.
     pub bytes: u64,
 }
 
@@ -55,9 +56,10 @@ impl Lineage {
         origins
     }
 
-    /// Has the next difference name the place of every chunk. It has no parent, and it and those behind it refer to no
-    /// differences before it but these, by their ordinals; chunks that only others store are stored again. Methods without a
-    /// record of hashes store it in full. A lineage that is resumed behind it has the chunks of all differences in its record.
+    /// Makes the next difference name the place of every chunk. The difference has no parent. Of the differences before, it and
+    /// later differences refer only to the ordinals in `keep`; chunks that only others store are stored again. Methods
+    /// without a record of hashes store the difference in full. If the lineage is resumed behind the difference, its record
+    /// has the chunks of all differences again.
     ///
     /// ```
     /// # fn main() -> tierflow_dedup::Result<()> {

@@ -1,4 +1,4 @@
-//! Assembles header, metadata and stored chunks of a difference.
+//! Assembly of a difference from header, metadata and stored chunks.
 
 use rayon::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The leaf pass: hashes every chunk, compares it with the checkpoint before, and looks changed chunks up.
+//! The leaf pass: hashes every chunk, compares it with the checkpoint before, and looks up changed chunks in the record.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use crate::record::SHARDS;
 use crate::regions::Place;
 use crate::sample::Sample;
 
-/// Bytes of data per task, roughly: enough to be worth a task, few enough to share the work evenly.
+/// Approximate bytes of data per task: enough to be worth a task, few enough to share the work evenly.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// The value of a source that is not known yet. No place packs to it.
@@ -21,7 +21,7 @@ pub(crate) const UNKNOWN: u64 = u64::MAX;
 /// The changed chunks of a block of neighbouring chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// In ascending order.
+    /// The changed chunks, in ascending order.
     pub(crate) changed: Vec<u32>,
     /// The packed place of each changed chunk's bytes.
     pub(crate) packed: Vec<AtomicU64>,
@@ -92,8 +92,8 @@ pub(crate) fn chunks_per_block(layout: Layout) -> usize {
 }
 
 impl State {
-    /// Hashes every chunk, updates `digests` and the content's sum, and returns the changed chunks. Looks their sources
-    /// up in the record of earlier checkpoints; without `looks_up`, every changed chunk is its own source.
+    /// Hashes every chunk, updates `digests` and the content's sum, and returns the changed chunks. Looks up their sources in
+    /// the record of earlier checkpoints; if `looks_up` is false, every changed chunk is its own source.
     pub(super) fn hash(&mut self, pass: &mut Pass<'_>, looks_up: bool) -> Vec<Block> {
         let is_first = self.digests.is_empty();
         let mut digests = std::mem::take(&mut self.digests);
@@ -164,7 +164,7 @@ impl State {
         block
     }
 
-    /// Adds a chunk, with the place where the record has its bytes, if it has.
+    /// Adds a chunk to the block, with the place of its bytes if the record has them.
     fn look_up(
         &self,
         pass: &Pass<'_>,

@@ -24,10 +24,11 @@ use crate::regions::{Place, Regions};
 use leaves::Block;
 use verify::VerifyHistory;
 
-/// Encodes the checkpoints of one lineage, one after the other.
+/// A lineage of checkpoints, encoded one after the other.
 ///
-/// All checkpoints of a lineage have the same length. The stored bytes depend on the configuration and the checkpoints
-/// alone: not on the number of threads, nor on whether a GPU encodes ([`gpu::GpuLineage`](crate::gpu::GpuLineage)).
+/// All checkpoints of a lineage have the same length. The stored bytes depend only on the configuration and the checkpoints.
+/// The number of threads does not change them, and a GPU ([`gpu::GpuLineage`](crate::gpu::GpuLineage)) encodes to the same
+/// bytes.
 #[derive(Debug)]
 pub struct Lineage {
     config: Config,
@@ -58,9 +59,9 @@ struct State {
     layout: Layout,
     /// Digests of the chunks of the checkpoint before; empty before the first one.
     digests: Vec<Digest>,
-    /// The places of their bytes.
+    /// Places of the bytes of these chunks.
     owners: Vec<Place>,
-    /// The differences that the next one refers to, if it is to name the places of all chunks.
+    /// Ordinals of the differences to which the next one may refer, if it is to name the places of all chunks; otherwise `None`.
     keep: Option<BTreeSet<u32>>,
     record: Record,
     kept: Option<VerifyHistory>,
@@ -91,7 +92,7 @@ pub struct Summary {
     pub metadata_bytes: u64,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// Matches of digests whose bytes differ, found because [`Config::verify`] was on.
+    /// Number of matches of digests whose bytes differ; 0 unless [`Config::verify`] is set.
     pub collisions: u64,
 }
 
@@ -109,14 +110,14 @@ impl Summary {
         }
     }
 
-    /// Bytes of the checkpoint for each byte stored.
+    /// Returns the bytes of the checkpoint divided by the stored bytes.
     pub fn ratio(&self) -> f64 {
         self.checkpoint_bytes as f64 / self.stored_bytes as f64
     }
 }
 
 impl Difference {
-    /// The container, for storing. [`Container`](crate::Container) reads it.
+    /// Returns the container, for storing. [`Container`](crate::Container) reads it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -126,7 +127,7 @@ impl Difference {
         self.bytes
     }
 
-    /// Sizes and form of the difference.
+    /// Returns sizes and form of the difference.
     pub fn summary(&self) -> Summary {
         self.summary
     }
@@ -137,7 +138,7 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Chunk`].
+    /// [`Invalid::Chunk`] if the chunk size is not supported.
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
         let hasher = Hasher::new(config.seed_or_random());
@@ -150,7 +151,7 @@ impl Lineage {
         })
     }
 
-    /// The configuration, with the seed in use.
+    /// Returns the configuration, with the seed in use.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -159,8 +160,9 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Length`] if the checkpoint is not as long as those before; [`Invalid::VersionOrder`] if the version
-    /// is not larger than the last one; [`Invalid::Empty`], [`Invalid::TooManyChunks`], [`Invalid::TooManyVersions`].
+    /// [`Invalid::Length`] if the checkpoint is not as long as those before; [`Invalid::VersionOrder`] if the version is not
+    /// larger than the last one; [`Invalid::Empty`] for 0 bytes; [`Invalid::TooManyChunks`] for more than 2^31 chunks;
+    /// [`Invalid::TooManyVersions`] if the lineage has as many checkpoints as possible.
     pub fn encode(&mut self, version: u64, data: &[u8]) -> Result<Difference> {
         let (layout, ordinal) = self.admit(version, data.len() as u64)?;
         let config = self.config;
@@ -206,7 +208,7 @@ impl Lineage {
     }
 }
 
-/// Checks that such a checkpoint may come next in a lineage.
+/// Checks that a checkpoint of this version and length may come next in a lineage.
 pub(crate) fn admit(
     version: u64,
     len: u64,
@@ -233,7 +235,7 @@ struct Pass<'a> {
     layout: Layout,
     ordinal: u32,
     data: &'a [u8],
-    /// Sum of the checkpoint before; after `hash`, of this one.
+    /// Sum of the checkpoint before; after `hash`, the sum of this checkpoint.
     content: Sum,
     collisions: u64,
 }
@@ -352,7 +354,7 @@ pub(crate) fn header(
 }
 
 impl Error {
-    /// Makes the error for a chain of this crate's own that contradicts itself.
+    /// Makes the error for a difference of this crate that contradicts its lineage.
     pub(crate) fn own(version: u64) -> Self {
         Self::corrupt(version, "it contradicts the lineage that made it")
     }

@@ -1,5 +1,5 @@
-//! The second pass enters the chunks that the record did not have. The lowest chunk of each digest is the first-time
-//! occurrence, the others are its shifted duplicates.
+//! The second pass: enters the chunks that the record did not have. The lowest chunk of each digest is the first-time
+//! occurrence; the other chunks are its shifted duplicates.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! Resumes a lineage from its stored differences.
+//! Resuming of a lineage from its stored differences.
 
 use super::verify::VerifyHistory;
 use super::{LastCheckpoint, Lineage, State};
@@ -13,8 +13,8 @@ use crate::regions::Place;
 use crate::sample::Sample;
 
 impl Lineage {
-    /// Continues behind the newest difference of a chain, after a restart for instance. Rebuilds the record by hashing
-    /// every stored byte once, which verifies the chain.
+    /// Makes a lineage that continues behind the newest difference of a chain, for instance after a restart. Rebuilds the
+    /// record by hashing every stored byte once, which verifies the chain.
     ///
     /// With a complete chain and the configuration that wrote it, later differences are the same as without the
     /// restart.
@@ -132,8 +132,8 @@ fn enter(
             ordinal: header.ordinal,
             chunk: chunk as u32,
         };
-        // If the writer had another method or record, a chunk that is unknown here may be a duplicate there. Its bytes
-        // are not stored at this place, so no entry may refer to it.
+        // If the writer had another method or record, a chunk that is unknown here may have been a duplicate there. Then its
+        // bytes are not stored at this place, so no entry may refer to the place.
         if is_stored(place) {
             let shard = &mut record.shards_mut()[Record::shard_of(digests[chunk])];
             entered += u64::from(shard.enter(digests[chunk], place).is_none());

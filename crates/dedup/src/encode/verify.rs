@@ -1,4 +1,4 @@
-//! Comparison of bytes where digests match. Keeps all differences.
+//! Verification: comparison of bytes where digests match, which needs all differences of the lineage.
 
 use super::{Difference, Pass, State};
 use crate::chain::Chain;
@@ -11,14 +11,14 @@ pub(super) struct VerifyHistory {
 }
 
 impl State {
-    /// Returns true if `chunk` has the bytes of the checkpoint before. Always true without verification.
+    /// Returns true if `chunk` has the bytes that it had in the checkpoint before. Always true without verification.
     pub(super) fn is_as_before(&self, pass: &Pass<'_>, chunk: u32) -> bool {
         self.owners
             .get(chunk as usize)
             .is_none_or(|&owner| self.is_at(pass, chunk, owner))
     }
 
-    /// Returns true if `chunk` has the bytes at `place`, of an earlier checkpoint. Always true without verification.
+    /// Returns true if `chunk` has the bytes stored at `place`, of an earlier checkpoint. Always true without verification.
     pub(super) fn is_at(&self, pass: &Pass<'_>, chunk: u32, place: Place) -> bool {
         self.kept
             .as_ref()

@@ -21,7 +21,7 @@ pub struct Encoding(Pending<(ReadLoan, OutputBuffer), Arena, HeaderParts>);
 /// Fields of a difference's header that the host knows.
 #[derive(Debug)]
 pub(super) struct HeaderParts {
-    /// Writes the header to device memory.
+    /// The stream that writes the header to device memory.
     pub(super) side: Arc<Stream>,
     pub(super) layout: Layout,
     pub(super) id: CheckpointId,
@@ -34,15 +34,15 @@ pub(super) struct HeaderParts {
 pub struct Encoded {
     /// The loan of the checkpoint.
     pub data: ReadLoan,
-    /// The memory of the difference. Its first [`Summary::stored_bytes`] bytes are the difference if the result is
-    /// `Ok`, and unspecified otherwise.
+    /// The memory of the difference. The difference is its first [`Summary::stored_bytes`] bytes if the result is `Ok`;
+    /// otherwise the bytes are unspecified.
     pub out: OutputBuffer,
     /// Sizes and form of the difference.
     pub result: Result<Summary>,
 }
 
 impl Encoding {
-    /// An error means that nothing is in flight.
+    /// Makes an encoding. `enqueued` is an error if nothing is in flight.
     pub(super) fn new(
         data: ReadLoan,
         out: OutputBuffer,

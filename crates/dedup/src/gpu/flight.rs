@@ -1,4 +1,4 @@
-//! Work of kernels in flight: it owns the loans of the caller, and returns them when the kernels have ended.
+//! Kernels in flight. A value owns the loans of the caller, and returns them when the kernels have ended.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::error::Result;
 pub(super) struct Flight<U> {
     pub(super) done: Arc<Event>,
     pub(super) report: WriteLoan,
-    /// Kept alive for as long as kernels may use it.
+    /// Memory that is kept alive while kernels may use it.
     pub(super) _used: Arc<U>,
 }
 
-/// The loans of a caller while kernels may use them, and the data to finish with. Dropping it waits; forgetting it
-/// leaks the loans, which is safe.
+/// The loans of a caller while kernels may use them, and the data for the steps after the kernels. Dropping it waits;
+/// forgetting it leaks the loans, which is safe.
 #[derive(Debug)]
 pub(super) struct Pending<L, U, T> {
     /// `None` once the loans have been returned.
@@ -26,7 +26,7 @@ pub(super) struct Pending<L, U, T> {
 }
 
 impl<L, U, T> Pending<L, U, T> {
-    /// An error means that nothing is in flight.
+    /// Makes a pending value. `enqueued` is an error if nothing is in flight.
     pub(super) fn new(loans: L, enqueued: Result<(Flight<U>, T)>) -> Self {
         Self {
             loans: Some(loans),

@@ -101,13 +101,13 @@ impl Kernels {
         self.loaded.reports.take()
     }
 
-    /// The device of the kernels.
+    /// Returns the device of the kernels.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Returns the shape of a launch for `work` blocks. Starts at most as many blocks as run at once, as every kernel
-    /// strides over its work.
+    /// Returns the shape of a launch for `work` blocks. The launch has at most as many blocks as run at once, as every
+    /// kernel strides over its work.
     fn shape(&self, threads: u32, work: u64, per_multiprocessor: u32) -> Launch {
         let most = self.loaded.multiprocessors * per_multiprocessor;
         let blocks = u32::try_from(work).unwrap_or(u32::MAX).clamp(1, most);
@@ -121,10 +121,11 @@ impl Kernels {
 
 /// Addresses and sizes for the kernels' pass over a checkpoint. A launch is sound if, until the stream is synchronised
 /// or an event recorded behind the launch is done, the caller holds
-/// - the [`Arena`](super::state::Arena) whose `State` this is, of this lineage's layout, on the kernels' device;
+/// - the [`Arena`](super::state::Arena) whose `State` lies at `state`, of this lineage's layout, on the kernels' device;
 /// - a loan of the `State`'s `len` bytes at `data`, on the device, aligned to 16;
-/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and one
-///   of [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; either may be 0 if no launch writes to it.
+/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and a loan
+///   for writing of [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; either address may be 0 if no launch writes
+///   there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelPass {
     pub(super) state: u64,
@@ -137,13 +138,13 @@ pub(super) struct KernelPass {
     pub(super) chunks: u32,
     pub(super) words: u32,
     pub(super) slots: u64,
-    /// The sample that `Auto` decides by.
+    /// The sample by which `Auto` decides.
     pub(super) sample: Sample,
-    /// Largest number of blocks that gather: few if `out` is across the bus.
+    /// Largest number of blocks of the kernel `gather`: few if `out` is across the bus.
     pub(super) gather_blocks: u32,
 }
 
-/// A link's moves in device memory: their address, their number, and that of the chunks moved.
+/// A link's moves in device memory: their address, their number, and the number of moved chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MoveList {
     pub(super) address: u64,
@@ -156,7 +157,7 @@ impl Kernels {
     /// As [`KernelPass`] says.
     pub(super) unsafe fn leaves(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let loaded = &self.loaded;
-        // Blocks that fit a multiprocessor, by their registers and shared memory.
+        // `resident` is the number of blocks that fit a multiprocessor, by their registers and shared memory.
         let (function, per_warp, resident) = match pass.chunk {
             32 => (&loaded.leaves_32, 32, 6),
             64 => (&loaded.leaves_64, 32, 6),
@@ -314,8 +315,8 @@ impl Kernels {
     /// Applies a list of moves to the owners.
     ///
     /// # Safety
-    /// Until the launch is over, the caller holds loans of the moves, of the owners for writing, and of all memory in
-    /// which the moves' sources lie. Every chunk that is moved has an owner's slot.
+    /// Until the launch is over, the caller holds loans of the moves, of the owners for writing, and of all memory in which
+    /// the moves' sources lie. Every moved chunk has an entry in the owners.
     pub(super) unsafe fn own(
         &self,
         stream: &Stream,
@@ -335,7 +336,7 @@ impl Kernels {
         Ok(unsafe { stream.launch(&self.loaded.own, shape, &args) }?)
     }
 
-    /// Copies `len` bytes in chunks from their owners.
+    /// Copies `len` bytes to `out`, chunk by chunk, from the chunks' owners.
     ///
     /// # Safety
     /// Until the launch is over, the caller holds loans as for [`own`](Self::own), and one for writing of `len` bytes

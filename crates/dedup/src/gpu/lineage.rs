@@ -19,10 +19,11 @@ use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
 use crate::sample::Sample;
 
-/// Blocks that write across the bus: enough to fill it, few enough to leave the rest of the device to the application.
+/// Number of blocks that write across the bus: enough to fill the bus, few enough to leave the rest of the device to the
+/// application.
 const BLOCKS_ACROSS_THE_BUS: u32 = 64;
 
-/// Encodes the checkpoints of one lineage on the GPU, one after the other.
+/// A lineage of checkpoints, encoded on the GPU one after the other.
 ///
 /// For checkpoints of n bytes in chunks of c bytes, a lineage allocates about 60 n / c bytes of device memory when it
 /// is made, and 2.5 n more with [`Config::verify`].
@@ -33,7 +34,7 @@ pub struct GpuLineage {
     seed: u64,
     plan: Plan,
     arena: Arc<Arena>,
-    /// Writes the headers of differences in device memory.
+    /// The stream that writes the headers of differences to device memory.
     side: Arc<Stream>,
     last: Option<LastCheckpoint>,
     next_ordinal: u32,
@@ -48,14 +49,15 @@ impl GpuLineage {
     ///
     /// # Errors
     ///
-    /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`];
-    /// [`tierflow_device::Error::OutOfMemory`].
+    /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`]; [`tierflow_device::Error::OutOfMemory`] if the device has
+    /// too little memory.
     pub fn new(kernels: &Kernels, config: Config, len: u64) -> Result<Self> {
         Self::with(kernels, config, len, None)
     }
 
-    /// Continues behind the newest difference of a chain of checkpoints of `len` bytes, as [`crate::Lineage::resume`]
-    /// does. Hashes every stored byte once, on the CPU, and copies the record of hashes to the device.
+    /// Makes a lineage that continues behind the newest difference of a chain of checkpoints of `len` bytes, as
+    /// [`crate::Lineage::resume`] does. Hashes every stored byte once, on the CPU, and copies the record of hashes to the
+    /// device.
     ///
     /// # Errors
     ///
@@ -113,12 +115,12 @@ impl GpuLineage {
         })
     }
 
-    /// The configuration, with the seed in use.
+    /// Returns the configuration, with the seed in use.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Bytes of a [`OutputBuffer`] for the longest difference.
+    /// Returns the bytes of an [`OutputBuffer`] for the longest difference.
     pub fn most_stored_bytes(&self) -> usize {
         crate::most_stored_bytes(self.plan.layout.len) as usize
     }
@@ -194,7 +196,7 @@ impl GpuLineage {
         };
         self.done = Some(Arc::clone(&done));
         let parent = self.last;
-        // The kernels know the content.
+        // The host never knows the content: the kernels keep and report it.
         let content = Sum::default();
         self.last = Some(LastCheckpoint {
             version,
@@ -257,9 +259,9 @@ impl GpuLineage {
             steps.push(Kernels::keep);
         }
         for step in steps {
-            // SAFETY: the arena is this lineage's, and `check_memory` checked the loans of `data` and `out`. The
-            // `Encoding` holds these and the report's until it has waited for the event behind the launches; `enqueue`
-            // holds them until the stream is synchronised.
+            // SAFETY: the arena is this lineage's, and `check_memory` checked the loans of `data` and `out`. If all launches
+            // succeed, the `Encoding` holds these loans and the report's until it has waited for the event behind the
+            // launches. Otherwise `enqueue` holds them until the stream is synchronised.
             unsafe { step(&self.kernels, stream, pass) }?;
         }
         Ok(())

@@ -1,12 +1,11 @@
-//! Differences made and restored by CUDA kernels, byte for byte those of the CPU.
+//! CUDA kernels that make and restore differences, with the same bytes as the CPU.
 //!
 //! [`GpuLineage`] encodes checkpoints in device memory, [`Resident`] restores versions from differences in device
-//! memory. Both are asynchronous: they enqueue kernels on the caller's stream and return a value to wait for, which
-//! owns the loans of all that the kernels touch. A checkpoint needs no allocation, and no wait for a result between its
-//! kernels.
+//! memory. Both are asynchronous: they enqueue kernels on the caller's stream, and return a value to wait for. The value
+//! owns the loans of all memory that the kernels touch. A checkpoint needs no allocation, and no wait for a result between
+//! its kernels.
 //!
-//! The data alone decides the content of a difference, never the order in which threads run: the bytes are those of
-//! [`crate::Lineage`].
+//! The order in which threads run does not change a difference: the bytes are those of [`crate::Lineage`].
 //!
 //! ```no_run
 //! # fn main() -> tierflow_dedup::Result<()> {

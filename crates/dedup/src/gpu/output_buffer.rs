@@ -7,7 +7,7 @@ use tierflow_device::{Device, HostReservation, Kind, Memory, Pinned, Place, Writ
 use crate::container::HEADER_BYTES;
 use crate::error::{Error, Invalid, Result};
 
-/// Memory that kernels write a difference to: pinned host memory, or the device's own.
+/// Memory to which kernels write a difference: pinned host memory, or device memory.
 #[derive(Debug)]
 pub struct OutputBuffer {
     /// The header's bytes, which the host fills.
@@ -40,7 +40,8 @@ impl OutputBuffer {
     ///
     /// # Errors
     ///
-    /// As for [`pinned`](Self::pinned), and [`Invalid::Memory`] if the memory is not the device's.
+    /// [`Invalid::Memory`] if the memory is no device memory, or the range does not start at a multiple of 64 bytes or is shorter
+    /// than a header; errors of lending.
     pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
         if memory.place() != Place::Device {
             let what = "this is no device memory: take OutputBuffer::pinned for host memory";
@@ -63,7 +64,7 @@ impl OutputBuffer {
         })
     }
 
-    /// The range of the memory, in bytes.
+    /// Returns the range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.head.range().start..self.body.range().end
     }
@@ -82,7 +83,7 @@ impl OutputBuffer {
 ///
 /// # Errors
 ///
-/// [`tierflow_device::Error`] if memory is short, or cannot be pinned.
+/// [`tierflow_device::Error`] if the machine has too little memory, or the memory cannot be pinned.
 pub fn pinned(device: &Device, len: usize) -> Result<HostReservation> {
     const PIECE: usize = 32 << 20;
     let host = device.reserve_host(len)?;

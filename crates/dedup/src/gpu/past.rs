@@ -5,14 +5,15 @@ use crate::encode::Rebuilt;
 use crate::hash::Digest;
 use crate::regions::Place;
 
-/// Slots of the record that are probed together.
+/// Number of slots of the record that are probed together.
 pub(super) const BUCKET: u64 = 4;
 
 /// The history that a resumed lineage continues.
 pub(super) struct History<'a> {
     pub(super) rebuilt: &'a Rebuilt,
-    /// The newest checkpoint, and the bytes of any stored chunk, for comparing.
+    /// The bytes of the newest checkpoint, for comparing; empty without verification.
     pub(super) previous: &'a [u8],
+    /// Returns the bytes of a stored chunk, for comparing.
     pub(super) stored: &'a dyn Fn(Place) -> Option<&'a [u8]>,
 }
 
@@ -34,9 +35,9 @@ impl Table {
         let mut pool = vec![0; plan.bytes(Array::Pool) as usize];
         let record = &past.rebuilt.record;
         let ordinals: Vec<u32> = record.generations().map(|(ordinal, _)| ordinal).collect();
-        // A record has at most its capacity, which leaves a fifth of the slots free.
+        // A record has at most as many entries as its capacity, which leaves a fifth of the slots free.
         for (digest, place) in record.entries() {
-            // Every entry is of a generation that the record lists.
+            // The record lists the generation of every entry.
             let Ok(generation) = ordinals.binary_search(&place.ordinal) else {
                 continue;
             };

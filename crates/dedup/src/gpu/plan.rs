@@ -64,9 +64,9 @@ pub(super) struct Plan {
     slots: u64,
     pub(super) words: u32,
     pub(super) tiles: u32,
-    /// True if differences are made; false if only sums are.
+    /// True if the kernels make differences; false if they compute only sums.
     pub(super) encodes: bool,
-    /// True if bytes are compared, so that earlier bytes are kept.
+    /// True if the kernels compare bytes, so that earlier bytes are kept.
     verifies: bool,
 }
 
@@ -91,7 +91,7 @@ impl Plan {
         }
     }
 
-    /// Makes a plan for the sum of a checkpoint alone.
+    /// Makes a plan that computes only the sum of a checkpoint.
     pub(super) fn of_sums(layout: Layout) -> Self {
         Self {
             encodes: false,

@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::hash::Sum;
 use crate::layout::Layout;
 
-/// Bytes of `Result`.
+/// Bytes of `Result` in kernels/dedup_state.cuh.
 pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 5 * 8 + 4 * 4;
 
-/// Pinned host memory for reports, one for each checkpoint in flight, for all lineages of the kernels.
+/// Pinned host memory for the reports of all lineages of the kernels, one report for each checkpoint in flight.
 #[derive(Debug)]
 pub(super) struct Reports {
     host: HostReservation,
@@ -48,7 +48,7 @@ pub(super) struct Report {
     payload: Sum,
     metadata: u64,
     payload_bytes: u64,
-    /// Number of chunks whose digest equals that of other bytes.
+    /// Number of chunks whose digest equals the digest of different bytes.
     pub(super) collisions: u64,
     stored: Stored,
     first: u32,

@@ -17,10 +17,10 @@ use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
 use crate::sample::Sample;
 
-/// Bytes of a move on the device; the struct `Move` in kernels/dedup_restore.cu.
+/// Bytes of a move on the device: the struct `Move` in kernels/dedup_restore.cu.
 const MOVE_BYTES: usize = 16;
 
-/// A chain in device memory. Restores any version at the speed of that memory.
+/// A chain in device memory, which restores any version at the speed of that memory.
 ///
 /// The chain takes the stored bytes of all its differences, 16 bytes for each entry, and 8 bytes for each chunk of a
 /// checkpoint.
@@ -57,17 +57,19 @@ struct ResidentLink {
     content: Sum,
     /// The links that a restore goes through, newest first, or the reason why the version cannot be restored.
     path: Result<Vec<usize>>,
-    /// Offset of the link's moves in bytes; `moves` is their number, `chunks` that of the chunks moved.
+    /// Offset of the link's moves in bytes. `moves` is their number, and `chunks` the number of moved chunks.
     moves_at: usize,
     moves: u32,
     chunks: u32,
 }
 
 impl Resident {
-    /// Copies a chain to the device on the caller's stream, and waits. Checks its entries now; a restore checks payloads.
-    /// `on_device(n)` lends difference `n`, 0 being the oldest, or at least its last bytes, which are its payload, if it
-    /// is in device memory already, and returns `None` otherwise. The chain's own payload of such a difference is not
-    /// read, and may be anything.
+    /// Copies a chain to the device on the caller's stream, and waits. Checks the chain's entries; payloads are checked when
+    /// a version is restored.
+    ///
+    /// If difference `n` (0 is the oldest) is in device memory already, `on_device(n)` lends it, or at least its last bytes,
+    /// which are its payload; otherwise `on_device(n)` returns `None`. The payload of a lent difference is not read from the
+    /// chain, and may be anything there.
     ///
     /// # Errors
     ///
@@ -93,7 +95,7 @@ impl Resident {
         let payloads = device.alloc(end.max(64))?;
         let base = payloads.lend(0..end)?.address();
 
-        // The processors compute the moves while the payloads are copied.
+        // The threads of the pool compute the moves while this thread copies the payloads.
         let mut found: Vec<Result<(Vec<u8>, u32)>> = Vec::new();
         let mut uploaded: Result<()> = Ok(());
         rayon::in_place_scope(|scope| {
@@ -174,14 +176,14 @@ impl Resident {
         })
     }
 
-    /// The versions, oldest first.
+    /// Returns the versions, oldest first.
     pub fn versions(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.links.iter().map(|link| link.version)
     }
 
-    /// Restores a version into `out`, device memory as long as the checkpoint that starts at a multiple of 16 bytes,
-    /// and computes its sum. Starts after the stream's work so far, and after the restore before. Returns when the work
-    /// is enqueued.
+    /// Restores a version into `out`, and computes its sum. `out` is device memory as long as the checkpoint, and starts at a
+    /// multiple of 16 bytes. Starts after the stream's work so far, and after the restore before. Returns when the work is
+    /// enqueued.
     ///
     /// The [`Restoring`] reports errors, together with the loan.
     pub fn restore(&mut self, stream: &Stream, version: u64, out: WriteLoan) -> Restoring {
@@ -259,16 +261,17 @@ impl Resident {
                     moves: link.moves,
                     chunks: link.chunks,
                 };
-                // SAFETY: `ResidentMemory` has the moves, the payloads, which are all sources, and the owners. The
-                // `Restoring` keeps it until it has waited for the event behind the launches, or `enqueue` until the
-                // stream is synchronised. A chain's moves are of its layout's chunks.
+                // SAFETY: `ResidentMemory` has the moves, the payloads, in which all sources lie, and the owners. If all
+                // launches succeed, the `Restoring` keeps it until it has waited for the event behind the launches.
+                // Otherwise `enqueue` keeps it until the stream is synchronised. A chain's moves are of its layout's chunks.
                 unsafe { self.kernels.own(stream, list, chunk, owners.address()) }?;
             }
         }
         let (owners, len) = (owners.address(), self.layout.len);
-        // SAFETY: as above, and so is the loan of `out`; the oldest difference of a path gives every chunk an owner.
+        // SAFETY: as above, and the loan of `out` is kept like the memory; the oldest difference of a path gives every chunk
+        // an owner.
         unsafe { self.kernels.scatter(stream, owners, pass.data, len, chunk) }?;
-        // SAFETY: as above, and so are the arena of sums and the report.
+        // SAFETY: as above, and the arena of sums and the report are kept like the memory.
         unsafe { self.kernels.leaves(stream, pass) }?;
         // SAFETY: as above.
         unsafe { self.kernels.summed(stream, pass) }

@@ -1,5 +1,5 @@
-//! The device memory of a lineage: one allocation, and the `State` that tells the kernels the place of each array in
-//! it. kernels/dedup_state.cuh declares the same fields.
+//! The device memory of a lineage: one allocation, which starts with the `State`. The `State` has the address of each array
+//! in the allocation, for the kernels. kernels/dedup_state.cuh declares the same fields.
 
 use tierflow_device::{Device, Stream, WriteLoan};
 
@@ -14,12 +14,12 @@ use crate::hash::{Digest, Hasher};
 const CONSTANTS: usize = 48 * 8 + 3 * 8 + 6 * 4;
 /// Bytes of `State` from `content` to `generation_count`.
 const HISTORY: usize = 2 * 16 + 8 + 2 * 4;
-/// Bytes of `State` behind that, all zero between checkpoints.
+/// Bytes of `State` behind `generation_count`, all zero between checkpoints.
 const SCRATCH: usize = 8 + 8 * 4 + 2 * 4 + RESULT_BYTES;
 /// Bytes of `State`.
 pub(super) const STATE_BYTES: usize = CONSTANTS + 8 * ARRAYS.len() + HISTORY + SCRATCH;
 
-/// The allocation. The memory is lent while this lives, and this lives while a kernel may use it.
+/// The allocation. The memory is lent while this value lives, and this value lives while a kernel may use the memory.
 #[derive(Debug)]
 pub(super) struct Arena {
     loan: WriteLoan,
@@ -77,7 +77,7 @@ impl Arena {
         })
     }
 
-    /// The address of the `State`.
+    /// Returns the address of the `State`.
     pub(super) fn state(&self) -> u64 {
         self.loan.address()
     }

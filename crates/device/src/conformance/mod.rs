@@ -185,7 +185,7 @@ pub const CASES: &[Case] = &[
 ///
 /// # Errors
 ///
-/// The first case that it [`Failed`].
+/// [`Failed`] names the first case that the device did not pass.
 pub fn run_all(device: &Device) -> Result<(), Failed> {
     CASES.iter().try_for_each(|case| case.run(device))
 }

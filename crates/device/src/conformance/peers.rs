@@ -26,8 +26,8 @@ impl PeerCase {
     }
 }
 
-/// Every case for two devices of one kind and different numbers that reach each other's memory. Each
-/// needs less than 64 MiB of either's.
+/// Every case for two devices of one kind and different numbers that reach each other's memory. Each case needs less
+/// than 64 MiB of either device's memory.
 pub const PEER_CASES: &[PeerCase] = &[
     PeerCase {
         name: "peers: a way each way",

@@ -1,8 +1,8 @@
 //! Completion counters: they show the end of a stream's work without a call of the driver.
 //!
 //! The driver serves one thread at a time, under a lock that is not fair. While one thread pins memory, all threads
-//! that ask whether a copy is done wait, often several turns. Therefore the stream writes a number to pinned host
-//! memory behind its work, and waiting threads read that.
+//! that ask the driver whether a copy is done wait, often for several turns of the lock. Therefore the stream writes a
+//! number to pinned host memory behind its work, and waiting threads read that number.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -27,12 +27,12 @@ pub(super) struct Counter {
     last: Mutex<u32, { rank::DEVICE_LEAF }>,
 }
 
-/// How a thread waits.
+/// The way in which a thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiting {
-    /// Returns at once when the work is done, and uses a processor until then.
+    /// The wait returns at once when the work is done, and uses a processor until then.
     Spinning,
-    /// Returns up to 0.1 ms late, and leaves the processor free.
+    /// The wait returns up to 0.1 ms late, and leaves the processor free.
     Asleep,
 }
 
@@ -46,7 +46,8 @@ impl Counter {
         };
         // The driver hands a freed page out again uncleared: an old number would end a wait too early.
         counter.number().store(0, Ordering::Release);
-        // No device attribute tells this; every known device can. A lost device reports its loss at a later call.
+        // No device attribute says whether streams can write numbers; on every known device they can. A lost device
+        // reports its loss at a later call.
         if counter.enqueue(stream).is_ok() {
             return Ok(Some(counter));
         }
@@ -61,8 +62,9 @@ impl Counter {
         let next = last.wrapping_add(1);
         // The default flag orders the work's own writes before that of the number.
         let flags = sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
-        // SAFETY: the address is that of pinned host memory of ours, which is the same for the device, and which stays
-        // until the stream is done (`StreamHandle::drop`); the stream is alive, and the context current.
+        // SAFETY: the address is that of this counter's pinned host memory. The memory has the same address on the
+        // device, and is freed once the stream is done (`StreamHandle::drop`). The stream is alive, and the context
+        // current.
         let enqueued = unsafe { sys::cuStreamWriteValue32_v2(stream, self.address, next, flags) };
         checked("cuStreamWriteValue32", enqueued.result())?;
         *last = next;
@@ -125,8 +127,8 @@ impl Counter {
     }
 }
 
-/// Asks the driver whether the device is lost, as a lost device writes no number any more: only if `asked` is long ago,
-/// which it sets then.
+/// Asks the driver whether the device is lost, as a lost device writes no number any more. Asks only if the last query,
+/// at the time `asked`, is `QUERY_INTERVAL` ago, and then sets `asked` to the present.
 ///
 /// # Safety
 /// The stream is alive, and of `context`.

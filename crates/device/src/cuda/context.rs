@@ -1,4 +1,4 @@
-//! The device's primary context: retained while anything of it lives, current on a thread for the length of a call.
+//! The device's primary context, retained while an object made in it lives, and current on a thread during a call.
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{
@@ -98,7 +98,7 @@ impl Context {
         }))
     }
 
-    /// The GPU's address on the PCI bus, `0000:0F:00.0`.
+    /// Returns the GPU's address on the PCI bus, as `0000:0F:00.0`.
     pub(crate) fn bus_id(&self) -> Result<String> {
         let mut text: [std::ffi::c_char; 32] = [0; 32];
         // SAFETY: `text` is a live array of the length that is passed.
@@ -111,9 +111,9 @@ impl Context {
             .collect())
     }
 
-    /// Makes the context current on this thread, whose calls do not spoil a CUDA graph that is being captured meanwhile, nor are refused
-    /// because of it. Dropping the guard restores the application's own context and mode; a thread that had no context keeps this one.
-    /// Costs three thread-local look-ups where the context is current already.
+    /// Makes the context current on this thread until the guard is dropped. Until then, the thread's calls do not spoil a CUDA graph that
+    /// another thread captures, and the capture does not make the driver refuse them. Dropping the guard restores the application's context
+    /// and capture mode; a thread that had no context keeps this one. Costs three thread-local look-ups if the context is current already.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut before =
             result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;
@@ -139,7 +139,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: retained once, in `retain`, and everything made in it keeps it alive.
         let released = unsafe { result::primary_ctx::release(self.device) };
-        // At the end of a process the driver may be gone before us; nothing is left to give back.
+        // At the end of a process the driver may be gone before this value; nothing is left to give back then.
         let _ = released;
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Entered {
             let _ = exchange_capture_mode(mode);
         }
         if let Some(before) = self.before {
-            // SAFETY: it was current on entry, and the code that made it so keeps it alive.
+            // SAFETY: `before` was current on entry, and the code that made it current keeps it alive.
             let _ = unsafe { result::ctx::set_current(before) };
         }
     }
@@ -208,7 +208,7 @@ pub(crate) fn failure(call: &'static str, error: DriverError) -> Error {
     }
 }
 
-/// An error after which work may still run in an unusable context.
+/// Makes the error for a context that is unusable, in which work may still run.
 pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
     Error::Lost {
         call,
@@ -216,8 +216,8 @@ pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
     }
 }
 
-/// Returns true for errors that "leave the process in an inconsistent state", in the driver manual's words: every later
-/// call fails with them too.
+/// Returns true for errors that, in the words of the driver's manual, "leave the process in an inconsistent state":
+/// every later call fails with the same error.
 fn is_sticky(DriverError(code): DriverError) -> bool {
     matches!(
         code,
@@ -241,7 +241,7 @@ fn is_sticky(DriverError(code): DriverError) -> bool {
     )
 }
 
-/// Name and text of an error, as in `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`.
+/// Returns name and text of an error, as in `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`.
 pub(crate) fn words(error: DriverError) -> String {
     let text = |words: Result<&std::ffi::CStr, DriverError>| {
         words.map(|words| words.to_string_lossy().into_owned()).ok()

@@ -1,4 +1,4 @@
-//! A kernel that makes the GPU fail, for tests of what a lost device takes with it.
+//! A kernel that makes the GPU fail, for tests of the consequences of a lost device.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Failure {
     /// Loads the kernel.
     ///
     /// # Errors
-    /// [`Invalid::NotCuda`] on the host back end; the driver's.
+    /// [`Invalid::NotCuda`] on the host back end; the driver's error if it does not load the kernel.
     pub fn load(device: &Device) -> Result<Self> {
         let what = "making a GPU fail";
         let cuda = device.as_cuda().ok_or(Invalid::NotCuda { what })?;
@@ -39,7 +39,7 @@ impl Failure {
     /// Enqueues the kernel, which runs for `time` and stops the GPU then. Does not wait.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error if it refuses the launch.
     pub fn enqueue(&self, stream: &Stream, time: Duration) -> Result<()> {
         let one = Launch {
             grid: [1, 1, 1],

@@ -57,8 +57,8 @@ impl Device {
 }
 
 impl Stream {
-    /// Returns the driver's handle of the stream, for libraries that order their work before or after its own; `None`
-    /// on the host back end. The handle is valid while the [`Stream`] lives.
+    /// Returns the driver's handle of the stream, for libraries that order their work before or after the stream's;
+    /// `None` on the host back end. The handle is valid while the [`Stream`] lives.
     pub fn cuda_handle(&self) -> Option<u64> {
         let queue = self.queue().as_any().downcast_ref::<CudaQueue>()?;
         Some(queue.handle().expose_provenance() as u64)
@@ -104,8 +104,8 @@ impl Stream {
 
 impl Cuda {
     /// Makes the device's primary context current on the calling thread until the guard is dropped, for libraries on
-    /// top of the CUDA runtime. Meanwhile the thread's calls neither spoil a CUDA graph that is being captured, nor are they refused because
-    /// of it (CUDA's mode `relaxed`). Costs three thread-local look-ups where the context is current already.
+    /// top of the CUDA runtime. Until then, the thread's calls do not spoil a CUDA graph that another thread captures, and the capture does
+    /// not make the driver refuse them (CUDA's mode `relaxed`). Costs three thread-local look-ups if the context is current already.
     ///
     /// # Errors
     ///
@@ -132,8 +132,8 @@ impl Cuda {
         ];
         let mut answers = [(&raw mut kind).cast(), (&raw mut ordinal).cast::<c_void>()];
         let (asked, answers) = (asked.as_mut_ptr(), answers.as_mut_ptr());
-        // SAFETY: both lists have two entries, and each answer is of the type that its attribute has. The address is looked up, not read.
-        // For one that the driver does not know, the kind is zero.
+        // SAFETY: both lists have two entries, and each answer has the type of its attribute. The driver looks the address up, and reads
+        // nothing there. For an address that it does not know, the kind is zero.
         unsafe { sys::cuPointerGetAttributes(2, asked, answers, address) }
             .result()
             .map_err(|error| failure("cuPointerGetAttributes", error))?;

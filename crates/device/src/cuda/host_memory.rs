@@ -12,8 +12,8 @@ pub(super) fn alloc_pinned(context: &Context, len: usize) -> Result<u64> {
     let _entered = context.enter()?;
     let mut address = std::ptr::null_mut();
     let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
-    // SAFETY: `address` is a valid place for the answer, and the context is current. The pages are
-    // the system's, which hands out no page that is not cleared.
+    // SAFETY: `address` is a valid place for the answer, and the context is current. The bytes are initialised: the
+    // system hands out cleared pages, and the driver may hand out pages of an earlier allocation again.
     let allocated = unsafe { sys::cuMemHostAlloc(&raw mut address, len, flags) };
     match allocated.result() {
         Ok(()) => Ok(address.expose_provenance() as u64),

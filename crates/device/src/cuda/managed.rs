@@ -12,7 +12,7 @@ use crate::error::out_of_memory;
 use crate::error::{Result, Unavailable};
 use crate::info::Place;
 
-/// Bytes of managed memory of this process, for all GPUs: they share the link to the host.
+/// Bytes of managed memory of this process. All GPUs have one count, as they share the link to the host.
 static MANAGED: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {

@@ -115,7 +115,7 @@ fn reached_by(context: &Context, behind: &ChunkMemory) -> Result<Vec<sys::CUmemL
     Ok(locations)
 }
 
-/// Granularity of chunks in bytes. Takes the driver's recommended one: larger pages, fewer of them.
+/// Returns the granularity of chunks in bytes. The driver's recommended granularity gives larger and fewer pages.
 pub(super) fn granularity(context: &Context, behind: &ChunkMemory) -> Result<usize> {
     let _entered = context.enter()?;
     let mut granularity = 0;

@@ -1,7 +1,7 @@
 //! The CUDA back end: the driver API, loaded when a GPU is asked for.
 //!
-//! The back end uses the device's primary context, as do the CUDA runtime and the libraries on top of it. So an address
-//! here is an address there.
+//! The back end uses the device's primary context, as do the CUDA runtime and the libraries on top of it. So they can
+//! use each other's addresses.
 
 mod completion;
 mod context;
@@ -82,8 +82,8 @@ pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
     })
 }
 
-// SAFETY: `memory` returns memory that the driver allocated or reserved for us alone, and frees it only when told to.
-// The host cannot access it.
+// SAFETY: `memory` returns memory that the driver allocated or reserved for this caller alone, and frees it only when
+// told to. The host cannot access it.
 unsafe impl Backend for Cuda {
     fn info(&self) -> &Info {
         &self.info
@@ -197,7 +197,7 @@ unsafe impl Backend for Cuda {
 }
 
 impl Device {
-    /// The CUDA side of the device, for kernels; `None` on the host back end.
+    /// Returns the CUDA side of the device, for kernels; `None` on the host back end.
     pub fn as_cuda(&self) -> Option<&Cuda> {
         self.backend().as_any().downcast_ref()
     }

@@ -58,7 +58,7 @@ impl Module {
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        // The driver takes the size in the place of a pointer.
+        // The driver takes the size where it takes a pointer for other options.
         let size = std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
         let mut values = [log.as_mut_ptr().cast::<c_void>(), size];
         let mut handle = std::ptr::null_mut();
@@ -207,8 +207,8 @@ impl Stream {
     /// # Safety
     ///
     /// - `args` are as many as the kernel's parameters, in their order, each of its type and size.
-    /// - Every address that the kernel accesses, however it computes it, lies in bytes that the device can reach and
-    ///   that the caller holds a loan of (for writing, if the kernel writes). The loans last until the stream is
+    /// - Every address that the kernel accesses, however it computes it, lies in bytes that the device can reach. The
+    ///   caller holds a loan of these bytes (for writing, if the kernel writes). The loans last until the stream is
     ///   synchronised after the launch, or an event recorded after it is done. Dropping the stream does not wait.
     pub unsafe fn launch(&self, function: &Function, shape: Launch, args: &[Arg]) -> Result<()> {
         let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {

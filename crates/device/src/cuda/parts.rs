@@ -1,4 +1,4 @@
-//! Many copies at once: one kernel launch for those within the device's reach, one call for those across the bus.
+//! Many copies at once: one kernel launch for the copies within the device's reach, one call for those across the bus.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,17 +13,18 @@ use crate::info::Place;
 
 const PTX: &str = include_str!("../../ptx/copy_parts.ptx");
 
-/// Must equal the kernel's constants.
+/// Threads of a block. `THREADS`, `TILE_BYTES` and `MAX_PARTS` equal the constants in the kernel's source.
 const THREADS: u32 = 256;
 const TILE_BYTES: u32 = 32 << 10;
 const MAX_PARTS: usize = 1360;
 
-/// The longest copy between host and device that joins others: a call is short next to a longer one.
+/// The longest copy between host and device that shares a call with others, in bytes. Next to a longer copy, the time
+/// of its call is short.
 const SHORT_BYTES: usize = 4 << 20;
-/// The longest copy that the kernel makes.
+/// The longest copy that the kernel makes, in bytes.
 const MOST_BYTES: usize = u32::MAX as usize;
-/// Fewer copies than this are made one by one. For one copy the driver is faster than the kernel, but each of its copies takes 3 µs
-/// more (H200, 128 MiB in 1, 4, 9, 17 parts: 69, 78, 92, 115 µs by the driver, 82, 79, 79, 80 by the kernel).
+/// Fewer copies than this are made one by one. The driver makes one copy faster than the kernel does, but takes 3 µs more for each further
+/// one (H200, 128 MiB in 1, 4, 9, 17 parts: 69, 78, 92, 115 µs by the driver, 82, 79, 79, 80 µs by the kernel).
 const MIN_BATCH: usize = 4;
 
 /// The kernel of a device, loaded at first use. The inner `None` means that loading failed.
@@ -48,13 +49,13 @@ struct KernelParts {
     parts: [KernelPart; MAX_PARTS],
 }
 
-/// Copies sorted by how they are made.
+/// Copies sorted by the call that makes them.
 pub(super) struct SortedCopies<'c> {
-    /// Made by the kernel.
+    /// Copies that the kernel makes.
     pub(super) within: Vec<&'c Copy>,
-    /// Made by one call for all.
+    /// Copies that one call makes together.
     pub(super) across: Vec<&'c Copy>,
-    /// Made by one call each.
+    /// Copies that take one call each.
     pub(super) alone: Vec<&'c Copy>,
 }
 
@@ -121,8 +122,8 @@ pub(super) unsafe fn launch(kernel: &Function, stream: CUstream, copies: &[&Copy
         }
         list.count = some.len() as u32;
         let mut parameters = [std::ptr::from_mut(&mut list).cast()];
-        // SAFETY: the kernel takes such a list and touches no byte beyond its copies, which the caller answers for. The
-        // driver copies the list during the call.
+        // SAFETY: the kernel takes a list of this layout, and touches no byte beyond the list's copies, for which the
+        // caller's promise holds. The driver copies the list during the call.
         let launched = unsafe {
             result::launch_kernel(
                 kernel.handle(),

@@ -1,4 +1,4 @@
-//! Memory between processes: handles of virtual memory management as file descriptors.
+//! Memory that several processes map: handles of virtual memory management, passed as file descriptors.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -38,7 +38,7 @@ impl ExportedAllocation {
             let _ = unsafe { sys::cuMemRelease(handle) };
             return Err(error);
         }
-        // SAFETY: a descriptor that the driver has just opened for us.
+        // SAFETY: the driver has just opened the descriptor for this value.
         let file = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Self {
             context: Arc::clone(context),
@@ -78,7 +78,7 @@ impl Exportable for ExportedAllocation {
 /// Imports memory that another process exported, and returns a handle to be released. The context is current.
 pub(super) fn import(file: BorrowedFd<'_>) -> Result<sys::CUmemGenericAllocationHandle> {
     let mut handle = 0;
-    // The driver takes the descriptor's number in the place of a pointer.
+    // The driver takes the descriptor's number as a pointer.
     let number = pointer(u64::from(file.as_raw_fd().unsigned_abs()));
     // SAFETY: `handle` is a valid place for the answer, and the descriptor is open; the driver
     // refuses one that is not of exported memory.

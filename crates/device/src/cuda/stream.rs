@@ -24,7 +24,7 @@ struct StreamHandle {
     stream: sys::CUstream,
     /// True if dropping this destroys the stream.
     is_own: bool,
-    /// The counter is made for the first number. It is `None` if the stream cannot write numbers; then the driver is asked.
+    /// The counter, made for the first number. `None` if the stream cannot write numbers; then waiting asks the driver.
     counter: OnceLock<Option<Counter>>,
 }
 
@@ -75,7 +75,7 @@ impl CudaQueue {
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = checked("cuStreamCreate", result::stream::create(kind))?;
         let queue = Self::of(cuda, stream, true);
-        // The first copy waits for no memory of the counter.
+        // The counter's memory is allocated here, so that the first copy does not wait for it.
         queue.handle.counter();
         Ok(queue)
     }
@@ -152,13 +152,12 @@ impl CudaQueue {
     }
 }
 
-// SAFETY: a number is written, and `cuStreamSynchronize` and `cuEventSynchronize` return, when the work
-// before is done; or there is an error that is reported as a lost device: the driver has torn its
-// context down.
+// SAFETY: the stream writes a number, and `cuStreamSynchronize` and `cuEventSynchronize` return, when the work before is
+// done. Otherwise there is an error, reported as a lost device: the driver has torn the context down.
 unsafe impl Queue for CudaQueue {
-    /// The driver refuses a copy that crosses the border of two registrations. The caller cuts at the borders it knows,
-    /// but not at those of memory pinned meanwhile, or of a slice of its own. All our borders lie at multiples of the
-    /// huge page, so a refused copy is repeated in pieces cut there.
+    /// The driver refuses a copy that crosses the border of two registrations. The caller cuts copies at the borders that
+    /// it knows, but not at borders of memory pinned meanwhile, or within a slice of the program's. All borders of this
+    /// crate's registrations lie at multiples of the huge page, so a refused copy is repeated in pieces cut there.
     unsafe fn copy(&self, copy: Copy) -> Result<()> {
         let _entered = self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -189,8 +188,8 @@ unsafe impl Queue for CudaQueue {
         let mut sorted = SortedCopies::of(copies);
         if !sorted.within.is_empty() {
             match parts::kernel(&self.parts, self.context()) {
-                // SAFETY: the caller's promise; a stream copies within the memory of its device, or that of peers which
-                // it was given.
+                // SAFETY: the caller's promise; a stream copies within the memory of its device, and the memory of peers
+                // that is mapped for its device.
                 Some(kernel) => unsafe { parts::launch(kernel, self.handle(), &sorted.within) }?,
                 None => sorted.alone.append(&mut sorted.within),
             }
@@ -279,7 +278,7 @@ unsafe impl Queue for CudaQueue {
     }
 }
 
-/// Bytes up to the next address at which a registration of ours may begin or end, on either side.
+/// Returns the bytes up to the next address at which a registration of this crate may begin or end, on either side.
 fn border(copy: Copy) -> usize {
     let huge = pages::HUGE_PAGE as u64;
     let to_next = |address: u64| (huge - address % huge) as usize;
@@ -301,7 +300,7 @@ fn border(copy: Copy) -> usize {
 struct NumberMark {
     handle: Arc<StreamHandle>,
     number: u32,
-    /// The time at which `is_done` asked the driver last, or at which the number was enqueued.
+    /// The time at which `is_done` last asked the driver; at first, the time at which the number was enqueued.
     asked: Mutex<Instant, { rank::DEVICE_LEAF }>,
 }
 

@@ -1,4 +1,4 @@
-//! The links of a host device, which a test or an experiment hears of and may slow down.
+//! The links of a host device. A test or an experiment observes the copies over them, and may slow them down.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,8 @@ pub struct LinkCopy {
 )]
 pub type OnLink = Arc<dyn Fn(LinkCopy) + Send + Sync>;
 
-/// The links of a device, and the function that hears of copies over them; without one, nothing is noted.
+/// The function that is called for copies over the links of a device, and the peers' memory that it needs. `None` without
+/// a function: then nothing is noted.
 #[derive(Clone, Default)]
 pub(super) struct Links(Option<Arc<Heard>>);
 
@@ -61,7 +62,7 @@ impl Links {
         }
     }
 
-    /// Calls the function, if the copy is over a link.
+    /// Calls the function if the copy crosses a link.
     pub(super) fn hear(&self, copy: &Copy) {
         let Some(heard) = &self.0 else {
             return;

@@ -17,7 +17,7 @@ impl Host {
             .saturating_sub(self.used.load(Relaxed))
     }
 
-    /// Counts `len` more bytes as used. Out of memory if fewer are left.
+    /// Counts `len` more bytes as used. Returns [`Error::OutOfMemory`] if fewer are left.
     pub(super) fn take(&self, len: usize, what: &'static str) -> Result<()> {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
@@ -62,8 +62,8 @@ impl Host {
         self.used.fetch_sub(len as u64, Relaxed);
     }
 
-    /// Locks pages within the soft limit, even if the process may exceed it: a cache must not lock all memory of a
-    /// laptop.
+    /// Locks pages within the soft limit of locked memory, even if the process may exceed that limit: a cache must not
+    /// lock all memory of a laptop.
     ///
     /// # Safety
     /// As for `Backend::pin`.

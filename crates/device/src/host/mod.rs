@@ -31,8 +31,8 @@ use links::Links;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of device memory; `None` for as much as the machine has. An allocation or mapping beyond is out of memory,
-    /// as on a GPU.
+    /// Bytes of device memory; `None` for as much as the machine has. An allocation or mapping beyond them fails with
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), as on a GPU.
     pub device_bytes: Option<u64>,
     /// The device's number. Devices of different numbers are different devices, and peers of one another.
     pub ordinal: usize,
@@ -54,8 +54,8 @@ impl Options {
         self
     }
 
-    /// Returns these options with a function that is called before each copy over a link of the device, on the thread that copies: one
-    /// that waits makes the link as slow as a real one.
+    /// Returns these options with a function that is called before each copy over a link of the device, on the thread that copies. A
+    /// function that waits makes the link as slow as a real one.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn on_link(mut self, on_link: OnLink) -> Self {
@@ -84,8 +84,8 @@ pub fn open(options: Options) -> Result<Device> {
     Ok(Device::new(Host::new(options), None))
 }
 
-/// Makes a stream whose events are reached on demand, for tests of what follows a device's work: copies are made at once, and
-/// each event, `Transfer`s' included, ends by one call of [`LateEnds::reach_next`], in their order.
+/// Makes a stream whose events are reached on demand, for tests of code that runs after a device's work. The stream copies at
+/// once. Each call of [`LateEnds::reach_next`] reaches the next event, in their order; a `Transfer` has one too.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn late_stream(device: &Device) -> Result<(crate::Stream, LateEnds)> {
 #[derive(Debug)]
 pub(crate) struct Host {
     info: Info,
-    /// Bytes of device memory in use. Exported chunks may outlive the device, and count.
+    /// Bytes of device memory in use. Exported chunks count, and may outlive the device.
     used: Arc<AtomicU64>,
     /// Bytes of host memory locked by this device.
     locked: AtomicU64,
@@ -192,7 +192,7 @@ unsafe impl Backend for Host {
             }
         };
         share::check(shared, len)?;
-        // SAFETY: the caller's promise, and the file is as long and stays so.
+        // SAFETY: the caller's promise; the file has at least `len` bytes, and its seal keeps them.
         unsafe { pages::map_file(address, len, shared) }
     }
 
@@ -260,7 +260,7 @@ unsafe impl Backend for Host {
     }
 
     fn link_to(&self, _peer: usize) -> Result<Option<PeerLink>> {
-        // The processor reaches all of them, and atomic operations work on all.
+        // The processor reaches the memory of all host devices, and atomic operations work on all of it.
         Ok(Some(PeerLink {
             performance_rank: 0,
             native_atomics: true,

@@ -1,4 +1,4 @@
-//! Device memory that other processes map: files in memory, of fixed length.
+//! Device memory that other processes map: memory files (memfd) of fixed length.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::backend::Exportable;
 use crate::error::{Error, Result};
 
-/// A file in memory, sealed against changes of its length.
+/// A memory file, sealed against changes of its length.
 #[derive(Debug)]
 pub(super) struct ExportedFile {
     file: OwnedFd,

@@ -20,7 +20,8 @@ pub(super) struct InlineQueue {
     pub(super) links: Links,
 }
 
-/// Marks of a stream that are reached on demand: how far a device's work has come, which on the host nothing else delays.
+/// Marks of a stream that are reached on demand. A test controls the progress of a device with them, as the host back end
+/// ends its work at once.
 #[cfg_attr(
     not(feature = "testing"),
     allow(unreachable_pub, reason = "public with `testing` alone")
@@ -41,7 +42,7 @@ struct Counts {
 }
 
 impl LateEnds {
-    /// Has the oldest mark be reached that is not. Returns false if there is none.
+    /// Makes the oldest mark that is not reached count as reached. Returns false if there is none.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn reach_next(&self) -> bool {

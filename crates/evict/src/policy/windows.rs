@@ -5,8 +5,8 @@ use crate::candidates::Border;
 /// Returns the best window of at least `size` bytes as the indices of its first and last border: the one with the
 /// smallest `key`, then the lowest offset. `None` if no window has a key below `worst`. O(N).
 ///
-/// For every fragment, the shortest window that starts there and is large enough is looked at. `key` gets its two
-/// borders. Every window calls it, so it should not branch.
+/// For every fragment, the shortest window that starts there and is large enough is compared. `key` gets the window's two
+/// borders. Every window calls `key`, so it should not branch.
 #[inline(always)]
 pub(super) fn best_window<K: Ord + Copy>(
     borders: &[Border],
@@ -23,8 +23,8 @@ pub(super) fn best_window<K: Ord + Copy>(
         borders.partition_point(|border| border.offset < target)
     };
 
-    // Per lane: the borders from the end of the last window on, the best key so far, and the start of its window,
-    // counted from the start of the lane.
+    // For each lane: the borders at which windows start, the borders from the end of the last window on, the best key so far,
+    // and the start of that window, counted from the start of the lane.
     let share = fragments / LANES;
     let starts: [_; LANES] = from_fn(|lane| &borders[lane * share..][..share]);
     let mut ends: [_; LANES] = from_fn(|lane| &borders[first_end(lane * share)..]);
@@ -50,7 +50,7 @@ pub(super) fn best_window<K: Ord + Copy>(
         let right = borders.get(first_end(first))?;
         Some((key(&borders[first], right), first))
     });
-    // In offset order, and the first of equals wins.
+    // Keys are compared in offset order, and the first of equal keys wins.
     let lanes = (0..LANES).map(|lane| (keys[lane], lane * share + steps[lane]));
     let (best, first) = lanes.chain(rest).min_by_key(|&(key, _)| key)?;
     (best < worst).then(|| (first, first_end(first)))
@@ -94,7 +94,7 @@ const LANES: usize = 4;
 /// Moves `ends` on to the first border at or beyond `target`, and returns that border.
 ///
 /// When a window slides by one fragment, its end moves by one on average, but by none or by three just as well.
-/// Counting over the next three borders decides this without a branch. Where sizes differ, the processor would
+/// Counting over the next three borders decides this without a branch. With copies of different sizes, the processor would
 /// mispredict a branch every other time.
 #[inline(always)]
 fn reach<'a>(ends: &mut &'a [Border], target: u64) -> Option<&'a Border> {

@@ -3,20 +3,21 @@
 use super::{Edge, UNLIMITED};
 use crate::ExactTime;
 
-/// A time as a fixed-point number of units: parts of a grain, of which there are 2^`shift` in each.
+/// A time as a fixed-point number of units. A unit is a part of a grain; a grain has 2^`shift` units.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Carried {
     time: ExactTime,
     shift: u32,
-    /// No edge needs to carry more than all units that there are.
+    /// All units of the problem: no edge needs to carry more.
     most: u64,
-    /// Units in the time at one byte per second, in 2^64ths, rounded down.
+    /// Whole units in the time at one byte per second.
     whole: u64,
+    /// The rest of a unit, in 2^64ths, rounded down.
     fraction: u64,
 }
 
 impl Carried {
-    /// For `total` grains; `total` · 2^`shift` stays below 2^63.
+    /// Makes the time for a problem of `total` grains. `total` · 2^`shift` must be below 2^63.
     pub(crate) fn by(time: ExactTime, shift: u32, total: u64) -> Self {
         let units = u128::from(time.numerator()) << shift;
         let denominator = u128::from(time.denominator());
@@ -30,10 +31,10 @@ impl Carried {
         }
     }
 
-    /// Returns the units that an edge carries: exactly if these are whole grains, else perhaps one unit less.
+    /// Returns the units that an edge carries by the time. Exact if `shift` is 0, else at most one unit too low.
     pub(crate) fn through(&self, edge: &Edge) -> u64 {
         let volume = match edge.volume {
-            // Too large a volume is none.
+            // A volume above all units sets no limit.
             volume if volume > self.most >> self.shift => self.most,
             volume => volume << self.shift,
         };
@@ -43,7 +44,7 @@ impl Carried {
         }
     }
 
-    /// The same of an edge that has a bandwidth alone.
+    /// Returns the units that an edge without a volume carries by the time, as exact as [`through`](Self::through).
     pub(crate) fn at(&self, bandwidth: u64) -> u64 {
         let part = (u128::from(bandwidth) * u128::from(self.fraction)) >> 64;
         let carried = u128::from(bandwidth) * u128::from(self.whole) + part;
@@ -56,12 +57,12 @@ impl Carried {
         (carried + u64::from(next <= product)).min(self.most)
     }
 
-    /// The same, as good as 64-bit floating point is.
+    /// Returns the units at one byte per second as a float.
     pub(crate) fn about(&self) -> f64 {
         self.time.as_secs_f64() * self.units()
     }
 
-    /// How many units make a grain.
+    /// Returns the number of units in a grain.
     pub(crate) fn units(&self) -> f64 {
         (1_u64 << self.shift) as f64
     }

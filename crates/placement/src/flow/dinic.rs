@@ -7,8 +7,8 @@ use super::{Carried, EdgeKind, Network};
 
 /// A network's residual graph, and maximum flows in it by Dinic's algorithm.
 ///
-/// Arcs of edges lie in one array, sorted by their tail, each with the position of its reverse. Links have no arcs:
-/// what passes them lies as they do, row by row, and a list of the links into each node leads back.
+/// The arcs of edges are in one array, sorted by their tail, each with the position of its reverse. Links have no arcs. The
+/// flow of links is stored row by row, and a list of the links into each node serves as their reverse.
 #[derive(Debug, Default)]
 pub(crate) struct Residual {
     /// Index of each node's first arc, and the end of the last node's.
@@ -22,16 +22,19 @@ pub(crate) struct Residual {
     through: Vec<u64>,
     /// Units that each link can carry now.
     carried: Carried,
-    /// Index of each node's first incoming link, and for each link its origin and its number.
+    /// Index in `into` of each node's first incoming link.
     first_in: Vec<u32>,
+    /// The incoming links by node: origin and number of each.
     into: Vec<(u32, u32)>,
-    /// Distance to the sink, or [`UNSEEN`]. Counted from that end, few paths are dead ends.
+    /// Distance of each node to the sink, or [`UNSEEN`]. Counted from the sink, few paths are dead ends.
     level: Vec<u32>,
-    /// Nodes with links out, and with links in, that were not seen yet.
+    /// Nodes with outgoing links that were not seen yet.
     senders: Vec<u32>,
+    /// Nodes with incoming links that were not seen yet.
     receivers: Vec<u32>,
-    /// The next arc, and the next link, to look at, for each node.
+    /// The next arc to look at, for each node.
     next: Vec<u32>,
+    /// The next link to look at, for each node.
     next_link: Vec<u32>,
     queue: Vec<u32>,
     path: Vec<(u32, Step)>,
@@ -40,7 +43,7 @@ pub(crate) struct Residual {
 }
 
 const UNSEEN: u32 = u32::MAX;
-/// Rows that are gone through side by side.
+/// Rows that `reset` reads column by column at a time.
 const TOGETHER: usize = 16;
 
 /// A step of a path.
@@ -50,12 +53,12 @@ enum Step {
     Arc(u32),
     /// Along a link.
     Link(u32),
-    /// Along a link in reverse: it takes back what passes it.
+    /// Along a link in reverse, which takes back units that pass the link.
     Back(u32),
 }
 
 impl Residual {
-    /// Takes the shape of `network`; every edge and every link has the capacity 0.
+    /// Takes the shape of `network`. Every edge and every link then has the capacity 0.
     pub(crate) fn reset(&mut self, network: &Network) {
         let (nodes, edges) = (network.nodes, &network.edges);
         starts(
@@ -99,7 +102,7 @@ impl Residual {
         self.next_link.extend_from_slice(&self.first_in);
         self.into.clear();
         self.into.resize(links.len(), (0, 0));
-        // A few rows at a time, column by column: otherwise each entry would lie in another part of memory than the last.
+        // A few rows at a time are read column by column, so that consecutive entries of `into` are near each other in memory.
         let rows: Vec<_> = links.rows().collect();
         for rows in rows.chunks(TOGETHER) {
             let longest = rows.iter().map(|(_, row)| row.len()).max();
@@ -114,7 +117,7 @@ impl Residual {
         }
     }
 
-    /// Returns the units that pass an edge, or a link: links come after the edges.
+    /// Returns the units that pass an edge or a link. Indices of links come after those of edges.
     pub(crate) fn flow(&self, at: usize) -> u64 {
         match self.arc.get(at) {
             Some(&arc) => self.left[self.reverse[arc as usize] as usize],
@@ -128,14 +131,14 @@ impl Residual {
         self.left[self.arc[edge] as usize] = left;
     }
 
-    /// Has links carry this, which must not be below what passes them.
+    /// Sets the capacities of all links, none of which may be below the link's flow.
     pub(crate) fn set_links(&mut self, carried: Carried) {
         self.carried = carried;
     }
 
-    /// Counts in units that are 2^`shift` times as large, by which links carry `carried`: what passes them is rounded
-    /// down, and up again where all of a link is needed. Other ways carry nothing any more. Capacities are to be set
-    /// again. Returns what is left of the flow.
+    /// Changes to units that are 2^`shift` times as large, with `carried` as the links' capacities. The flow of a link is
+    /// rounded down, or up if the link was full and its ends have room. Other edges than links lose their flow, except those at
+    /// the source and the sink that the links need. The caller has to set all capacities again. Returns the flow that is left.
     pub(crate) fn coarsen(&mut self, network: &Network, shift: u32, carried: Carried) -> u64 {
         for (edge, &arc) in network.edges.iter().zip(&self.arc) {
             if let EdgeKind::Link(_) = edge.kind {
@@ -181,7 +184,7 @@ impl Residual {
         }
     }
 
-    /// Has other edges carry what passes the links, and no more; how much that is.
+    /// Gives the edges at the source and the sink the flow of the links, and all other edges none. Returns that flow.
     pub(crate) fn follow_links(&mut self, network: &Network) -> u64 {
         self.flow.clear();
         self.flow.resize(network.nodes, 0);
@@ -218,12 +221,13 @@ impl Residual {
         all
     }
 
-    /// Lends the units that pass each link, for a flow to begin with; [`follow_links`](Self::follow_links) is to be called then.
+    /// Lends the units that pass each link, so that the caller can set a first flow. [`follow_links`](Self::follow_links) has to
+    /// be called then.
     pub(crate) fn links_mut(&mut self) -> &mut [u64] {
         &mut self.through
     }
 
-    /// Makes the flow a maximum one, of which no more than `missing` is missing; what was added to it is returned.
+    /// Makes the flow a maximum flow, which needs at most `missing` more units. Returns the units that were added.
     pub(crate) fn augment(&mut self, network: &Network, missing: u64) -> u64 {
         let mut added = 0;
         while added < missing && self.find_levels(network) {
@@ -232,8 +236,8 @@ impl Residual {
         added
     }
 
-    /// Returns true if a node is on the source's side of the minimum cut, after [`augment`](Self::augment) found less than
-    /// was missing.
+    /// Returns true if a node is on the source's side of the minimum cut. Valid after [`augment`](Self::augment) added fewer
+    /// units than were missing.
     pub(crate) fn is_behind_cut(&self, node: u32) -> bool {
         self.level[node as usize] == UNSEEN
     }
@@ -244,7 +248,8 @@ impl Residual {
     }
 }
 
-/// Counts how often each node occurs, and says where its places start if those of the others come before.
+/// Counts how often each node occurs, and fills `first` with the index at which each node's places start if all places are
+/// sorted by node.
 fn starts(first: &mut Vec<u32>, nodes: usize, occurring: impl Iterator<Item = u32>) {
     first.clear();
     first.resize(nodes + 1, 0);

@@ -1,45 +1,46 @@
-//! A flow over links to begin with, where there are many of them.
+//! An estimated flow over links, from which the search begins if there are many links.
 
 use super::{Carried, EdgeKind, Network};
 
-/// Rounds of adjustment, at most.
+/// Most rounds of adjustment.
 const ROUNDS: usize = 20;
-/// A round that does not bring what is missing down to so much of it is the last.
+/// A round is the last if more than this share of the missing units is left after it.
 const ENOUGH: f64 = 0.97;
-/// Factors stay where products of two of them are finite.
+/// Least factor. Factors stay between it and its inverse, so that the product of two is finite.
 const LEAST: f64 = 1e-100;
-/// Links that are looked at together.
+/// Links that are computed together.
 const LANES: usize = 4;
-/// So much of all may be missing.
+/// Share of all units that may be missing.
 const LITTLE: f64 = 1.0 / 256.0;
 
-/// Spreads what each GPU has over all its links, in proportion to their bandwidth and to what the peers behind
-/// them still take, so that little is left for a search of paths. Links get no more than they carry, GPUs send no
-/// more than they have, and peers get no more than they take.
+/// An estimate that spreads each GPU's units over all its links, in proportion to their bandwidth and to the room of the
+/// peers behind them, so that little is left for a search of paths. Links get no more than they carry, GPUs send no more
+/// than they have, and peers get no more than they have room for.
 ///
-/// Link (i, j) with capacity c gets c · min(1, aᵢ bⱼ). In turn, each a is adjusted to what GPU i has, and each b ≤ 1 to
-/// what peer j takes (iterative proportional fitting). In floating point: it is an estimate, rounded down.
+/// Link (i, j) with capacity c gets c · min(1, aᵢ bⱼ). In turn, each a is adjusted to the units of GPU i, and each b ≤ 1 to
+/// the room of peer j (iterative proportional fitting). The estimate is computed in floating point and rounded down.
 #[derive(Debug, Default)]
 pub(crate) struct Fill {
-    /// By node: what it has, or takes, in units.
+    /// By node: units that a GPU has or a peer has room for.
     limit: Vec<u64>,
-    /// By node: a, or b.
+    /// By node: factor a of a GPU, or factor b of a peer.
     factor: Vec<f64>,
-    /// By node: what peers would get.
+    /// By node: units that a peer would get.
     sum: Vec<f64>,
-    /// Over each link of one GPU: what it would send if they carried it, and the factors at their ends.
+    /// Units that one GPU would send over each of its links, if all links carried them.
     wants: Vec<f64>,
+    /// Factors of the peers behind the links of one GPU.
     peers: Vec<f64>,
 }
 
 impl Fill {
-    /// Begins with every link alike.
+    /// Begins with the same factor for all nodes.
     pub(crate) fn start(&mut self, network: &Network) {
         self.factor.clear();
         self.factor.resize(network.nodes, 1.0);
     }
 
-    /// Adjusts the factors to what links carry.
+    /// Adjusts the factors to the units that links carry by a time.
     pub(crate) fn adjust(&mut self, network: &Network, carried: &Carried) {
         self.limit(network, carried);
         let total = network.total as f64 * carried.units();
@@ -76,7 +77,7 @@ impl Fill {
             let has = self.limit[from as usize] as f64;
             let factor = self.factor[from as usize];
             self.wants.resize(to.len(), 0.0);
-            // A row whose peers lie side by side needs no looking up.
+            // The factors of consecutive peers need no gathering.
             let side_by_side = links.side_by_side(to);
             let (sum, full) = match side_by_side.clone() {
                 Some(peers) => wants(
@@ -126,7 +127,7 @@ impl Fill {
         missing
     }
 
-    /// Says what passes each link.
+    /// Fills `through` with the estimated units of each link.
     pub(crate) fn links(&mut self, network: &Network, carried: &Carried, through: &mut [u64]) {
         self.limit(network, carried);
         let links = &network.links;
@@ -150,13 +151,13 @@ impl Fill {
         }
     }
 
-    /// The nodes behind a cut that proves the time to be too short, as far as the factors tell: those of GPUs that
-    /// have too much grow, and those of the peers that they fill fall, so that the cut lies between high and low ones.
-    /// All cuts of that kind are tried.
+    /// Returns the nodes behind a cut that, by estimate, proves the time to be too short; `None` if no tried cut does. The
+    /// factors of GPUs that have too much grow, and the factors of the peers that they fill fall. Nodes are therefore sorted by
+    /// their factors, and every place between two nodes is tried as a cut.
     pub(crate) fn cut(&mut self, network: &Network, carried: &Carried) -> Option<Vec<bool>> {
         let links = &network.links;
         let mut order: Vec<u32> = Vec::new();
-        // Units that stay behind when a node moves behind the cut, and bandwidth across it.
+        // By node: units that are more behind the cut once the node is behind it.
         let mut volume = vec![0.0; network.nodes];
         let mut ports: Vec<Vec<(u32, f64)>> = vec![Vec::new(); network.nodes];
         let mut shared = vec![f64::INFINITY; network.nodes];
@@ -231,8 +232,8 @@ impl Fill {
     }
 }
 
-/// Says what would be sent over each link; the sum of that over the links which carry it, and of what the others
-/// carry.
+/// Fills `wants` with the units that would be sent over each link. Returns the sum of these over the links that carry them,
+/// and the sum of the capacities of the other links.
 fn wants(factors: &[f64], bandwidth: &[f64], own: f64, time: f64, wants: &mut [f64]) -> (f64, f64) {
     let (mut sum, mut full) = ([0.0; LANES], [0.0; LANES]);
     let links = factors.chunks(LANES).zip(bandwidth.chunks(LANES));

@@ -1,17 +1,17 @@
 use super::{Edge, EdgeKind, UNLIMITED};
 
-/// Links between GPUs, row by row: those of one sender lie side by side.
+/// Links between GPUs, row by row: the links of one sender are a row.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// Index of each node's row, and the end of the last row.
     first: Vec<u32>,
-    /// The node of the peer.
+    /// The node of each link's peer.
     pub(crate) to: Vec<u32>,
-    /// In bytes per second: whole numbers, which 53 bits have room for.
+    /// Bytes per second of each link: whole numbers below 2^53.
     pub(crate) bandwidth: Vec<f64>,
     /// Number of each link in the topology.
     pub(crate) link: Vec<u32>,
-    /// True if the peers come in rising order in every row.
+    /// True if the peers rise in every row.
     rises: bool,
 }
 
@@ -24,7 +24,7 @@ impl Links {
         self.rises = true;
     }
 
-    /// The links that are added from here on leave this node, which is behind all that had a row before.
+    /// Starts the row of a node, to which the following links are added. Nodes of rows must rise.
     pub(super) fn start_row(&mut self, node: u32) {
         self.first.resize(node as usize + 1, self.to.len() as u32);
     }
@@ -50,13 +50,13 @@ impl Links {
         self.first[node as usize] as usize..self.first[node as usize + 1] as usize
     }
 
-    /// The peers of a row, if they are neighbours.
+    /// Returns the nodes of a row's peers as a range, if they are consecutive.
     pub(crate) fn side_by_side(&self, row: &[u32]) -> Option<std::ops::Range<usize>> {
         let (first, last) = (*row.first()? as usize, *row.last()? as usize);
         (self.rises && last - first + 1 == row.len()).then_some(first..last + 1)
     }
 
-    /// The nodes that have links, and where they are.
+    /// Returns the nodes that have links, each with the indices of its links.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> {
         let rows = self.first.windows(2).enumerate();
         let rows = rows.map(|(node, ends)| (node as u32, ends[0] as usize..ends[1] as usize));

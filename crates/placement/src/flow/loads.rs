@@ -2,11 +2,11 @@ use crate::topology::Link;
 use crate::{Destination, ExactTime, GpuId, HostLinkId, Limit, Problem, Route, Topology};
 use crate::{SwitchId, Transfer};
 
-/// How many bytes a set of transfers puts on everything that has a bandwidth.
+/// Bytes that a set of transfers sends through each limit of bandwidth.
 #[derive(Debug)]
 pub(crate) struct Loads<'a> {
     topology: &'a Topology,
-    /// Of links, the busiest.
+    /// The busiest of the links.
     links: Longest,
     egress: Vec<u64>,
     ingress: Vec<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    /// Of transfers of which no two take the same link.
+    /// Counts the bytes of transfers. No two transfers may take the same link between GPUs.
     pub(crate) fn of(problem: &Problem<'a>, transfers: &[Transfer]) -> Self {
         let topology = problem.topology;
         let ports = topology.switch_ports.len();
@@ -49,7 +49,7 @@ impl<'a> Loads<'a> {
             Destination::Host(host) => self.hosts[host.0] += bytes,
         }
         match transfer.via {
-            // As each has its link to itself, there is nothing to add up.
+            // Each transfer has its link alone, so there is nothing to add up.
             Route::Link(link) => {
                 let Link {
                     from,
@@ -82,7 +82,7 @@ impl<'a> Loads<'a> {
         }
     }
 
-    /// The longest time that anything takes, and what takes it.
+    /// Returns the longest time that a limit takes, and the limit.
     pub(crate) fn longest(self) -> (ExactTime, Option<Limit>) {
         let topology = self.topology;
         let mut longest = self.links;
@@ -127,10 +127,10 @@ impl<'a> Loads<'a> {
     }
 }
 
-/// A share below this one is no effect of rounding.
+/// A ratio below this one is no effect of rounding.
 const NEARLY: f64 = 1.0 - 1e-9;
 
-/// The longest time, in seconds, and what takes it.
+/// The longest time, the same in seconds, and the limit that takes it.
 #[derive(Clone, Copy, Debug)]
 struct Longest(ExactTime, f64, Option<Limit>);
 
@@ -139,7 +139,7 @@ impl Longest {
         let Some(bandwidth) = bandwidth.filter(|_| bytes > 0) else {
             return;
         };
-        // Most are shorter by far. Exactly is dearer, and dearest the division that brings a time into lowest terms.
+        // Most times are much shorter. The exact comparison costs more, and the division into lowest terms costs most.
         if (bytes as f64) < self.1 * bandwidth as f64 * NEARLY {
             return;
         }

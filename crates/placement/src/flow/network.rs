@@ -27,33 +27,34 @@ pub(crate) enum EdgeKind {
     Host(usize),
 }
 
-/// In time T it carries the lesser of `volume` and `bandwidth` · T.
+/// An edge, which carries the smaller of `volume` and `bandwidth` · T in time T.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub(crate) kind: EdgeKind,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// In grains.
+    /// Grains in all; [`UNLIMITED`] for no limit.
     pub(crate) volume: u64,
-    /// In bytes per second.
+    /// Bytes per second; [`UNLIMITED`] for no limit.
     pub(crate) bandwidth: u64,
 }
 
-/// A problem whose bytes are counted in grains of so many bytes: remainders are rounded up, room down.
+/// A problem as a network. Bytes are counted in grains of `grain` bytes: remainders are rounded up, room is rounded down.
 ///
 /// The network has a node for each GPU with a remainder, each switch (two if it has a limit of its
 /// own), each host link and host, and each peer with spare capacity (SC'22 showcase, slide 60).
 #[derive(Debug, Default)]
 pub(crate) struct Network {
-    /// All edges that are not among the links.
+    /// All edges that are not in `links`.
     pub(crate) edges: Vec<Edge>,
-    /// Links from GPUs with a remainder to peers with room, if there are many: where any two GPUs have one, they are
-    /// nearly all there is. Few are among the edges.
+    /// Links from GPUs with a remainder to peers with room, if there are many: if each pair of GPUs has a link, nearly all
+    /// edges are links. Otherwise `edges` contains them.
     pub(crate) links: Links,
     pub(crate) nodes: usize,
-    /// The node of each GPU, and the other way round. Those with a remainder come first, then those with room:
-    /// peers that have a link from some GPU are neighbours then.
+    /// The node of each GPU.
     pub(super) node: Vec<u32>,
+    /// The GPUs in the order of their nodes. GPUs with a remainder come first, so the peers behind the links of a GPU
+    /// mostly have consecutive nodes.
     pub(super) gpu: Vec<GpuId>,
     /// The remainders together, in grains.
     pub(crate) total: u64,
@@ -67,7 +68,7 @@ impl Network {
         network
     }
 
-    /// Describes this problem instead, with its links row by row if there may be more than `many`.
+    /// Replaces the network by that of this problem. Links are stored row by row if there may be more than `many`.
     pub(crate) fn describe(&mut self, problem: &Problem<'_>, grain: u64, many: usize) {
         let topology = problem.topology;
         let (gpus, switches) = (topology.gpus.len(), topology.switches.len());
@@ -129,7 +130,7 @@ impl Network {
                     }
                 }
             } else {
-                // Each begins with the peers behind it, so that not all fill the same ones first.
+                // Each GPU begins with the peers of larger numbers, so that not all GPUs fill the same peers first.
                 let behind = known
                     .links
                     .partition_point(|&at| topology.links[at].to < gpu);
@@ -201,17 +202,17 @@ impl Network {
         (self.nodes, self.total, self.grain) = (nodes, total, grain);
     }
 
-    /// The node of a GPU.
+    /// Returns the node of a GPU.
     pub(crate) fn node(&self, gpu: GpuId) -> u32 {
         self.node[gpu.0]
     }
 
-    /// The GPU of a node that is one's.
+    /// Returns the GPU of a node, which must be the node of a GPU.
     pub(crate) fn gpu(&self, node: u32) -> GpuId {
         self.gpu[node as usize - 2]
     }
 
-    /// The edges that lead from nodes behind a cut to nodes that are not.
+    /// Returns the edges that lead from nodes behind a cut to other nodes.
     pub(crate) fn across(
         &self,
         is_behind: impl Fn(u32) -> bool + Copy,
@@ -226,7 +227,7 @@ impl Network {
         edges.chain(links)
     }
 
-    /// Every edge: the links after the others.
+    /// Returns every edge. Links come after the others.
     pub(crate) fn all(&self) -> impl Iterator<Item = Edge> {
         self.edges.iter().copied().chain(self.links.edges())
     }

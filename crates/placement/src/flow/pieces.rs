@@ -4,16 +4,19 @@ use crate::{Destination, GpuId, LinkId, Problem, Route, SwitchId, Transfer};
 /// Turns the flow on edges into transfers from GPU to GPU or host.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// Sender, receiver, route, grains: all but those over links, which are kept row by row.
+    /// Sender, receiver, route and grains of all pieces, except those over the links that are stored row by row.
     pieces: Vec<(GpuId, Destination, Route, u64)>,
-    /// Receiver, route, grains: those of one GPU.
+    /// Receiver, route and grains of one GPU's pieces.
     own: Vec<(Destination, Route, u64)>,
+    /// Grains that GPUs send to switches.
     senders: Vec<(SwitchId, GpuId, u64)>,
+    /// Grains that peers receive from switches.
     receivers: Vec<(SwitchId, GpuId, u64)>,
 }
 
 impl Pieces {
-    /// The transfers of a flow, in grains by edge, that places every remainder. Links come after the other edges.
+    /// Returns the transfers of a flow that places every remainder. `flow` returns the grains of an edge; links come after the
+    /// other edges.
     pub(crate) fn transfers(
         &mut self,
         problem: &Problem<'_>,
@@ -58,7 +61,7 @@ impl Pieces {
             }
             let mut offset = 0;
             for &(to, via, grains) in &self.own {
-                // The last grain of a remainder may be a part of one.
+                // The last grain of a remainder may have fewer bytes.
                 let bytes = (grains * network.grain).min(remainder - offset);
                 transfers.push(Transfer {
                     from,
@@ -103,8 +106,8 @@ impl Pieces {
         }
     }
 
-    /// A switch connects any port with any other, so what goes in may come out in any pairing. Both
-    /// sides are gone through in order, which makes fewer pairs than there are ports.
+    /// Pairs senders with receivers of the same switch, which connects any port with any other. Both lists are read in order,
+    /// which makes fewer pairs than there are ports.
     fn match_ports(&mut self) {
         self.senders.sort_unstable();
         self.receivers.sort_unstable();

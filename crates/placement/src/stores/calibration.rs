@@ -17,29 +17,29 @@ use super::CalibrationError;
 /// # Ok::<(), tierflow_placement::stores::CalibrationError>(())
 /// ```
 ///
-/// Most of what happens to a store happens between one writer and a few, where samples at equal distances
-/// see the least. [`doubling`](Self::doubling) puts them at 1, 2, 4, 8 … writers, at equal distances of
-/// the logarithm: not from the paper, and as near with 7 samples for 64 writers as the paper's 10% are for 180.
+/// The throughput changes most between one writer and a few, where samples at equal distances are too far apart.
+/// [`doubling`](Self::doubling) takes samples at 1, 2, 4, 8 … writers, at equal distances of the logarithm. The paper does not
+/// have it; 7 samples for 64 writers predict as well as the paper's 10% do for 180.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     axis: Axis,
-    /// Of the basis functions, from one knot before the first sample to one after the last.
+    /// Coefficients of the basis functions, from one knot before the first sample to one after the last.
     coefficients: Vec<f64>,
-    /// No prediction is below the least sample's half: a spline may swing past its samples.
+    /// Half of the least sample. No prediction is lower, as a spline may swing past its samples.
     least: f64,
 }
 
 /// The positions of a spline's samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Axis {
-    /// The first sample, and from one to the next.
+    /// Writers of the first sample, and the difference from one sample to the next.
     Even { first: f64, step: f64 },
     /// 1, 2, 4, 8 …
     Doubling,
 }
 
 impl Axis {
-    /// How many samples lie before this many writers.
+    /// Returns the position of a number of writers, counted in samples from the first.
     fn at(self, writers: u32) -> f64 {
         match self {
             Self::Even { first, step } => (f64::from(writers) - first) / step,
@@ -49,11 +49,12 @@ impl Axis {
 }
 
 impl Calibration {
-    /// The spline through `samples`, in bytes per second, of which the first was taken with `first`
-    /// writers and each further one with `step` writers more.
+    /// Makes the spline through `samples`, in bytes per second. The first sample was taken with `first` writers, each further
+    /// sample with `step` writers more.
     ///
     /// # Errors
-    /// When there is no sample, `first` or `step` is zero, or a sample is not above zero and finite.
+    /// [`NoSamples`](CalibrationError::NoSamples) if there is no sample, [`BadSteps`](CalibrationError::BadSteps) if `first` or
+    /// `step` is 0, [`BadSample`](CalibrationError::BadSample) if a sample is not above 0 or not finite.
     pub fn new(first: u32, step: u32, samples: &[f64]) -> Result<Self, CalibrationError> {
         if first == 0 || step == 0 {
             return Err(CalibrationError::BadSteps { first, step });
@@ -63,11 +64,12 @@ impl Calibration {
         Self::through(samples, Axis::Even { first, step }, writers)
     }
 
-    /// The spline through `samples`, in bytes per second, taken with 1, 2, 4, 8 … writers, over the logarithm
-    /// of their number.
+    /// Makes the spline through `samples`, in bytes per second, over the logarithm of the number of writers. The samples were
+    /// taken with 1, 2, 4, 8 … writers.
     ///
     /// # Errors
-    /// When there is no sample, or one is not above zero and finite.
+    /// [`NoSamples`](CalibrationError::NoSamples) if there is no sample, [`BadSample`](CalibrationError::BadSample) if a sample
+    /// is not above 0 or not finite.
     pub fn doubling(samples: &[f64]) -> Result<Self, CalibrationError> {
         let writers = |at: usize| 1 << at.min(63);
         Self::through(samples, Axis::Doubling, writers)
@@ -114,7 +116,7 @@ impl Calibration {
     }
 }
 
-/// The coefficients c₋₁ … cₙ with (cᵢ₋₁ + 4cᵢ + cᵢ₊₁)/6 = yᵢ, for each of n samples.
+/// Returns the coefficients c₋₁ … cₙ with (cᵢ₋₁ + 4cᵢ + cᵢ₊₁)/6 = yᵢ for each of n samples; `None` without samples.
 fn coefficients(y: &[f64]) -> Option<Vec<f64>> {
     let n = y.len();
     let (&first, &last) = y.first().zip(y.last())?;
@@ -123,7 +125,7 @@ fn coefficients(y: &[f64]) -> Option<Vec<f64>> {
         1 => return Some(vec![first; 4]),
         2 => y.to_vec(),
         3 => {
-            // A parabola: its second difference is that of the samples, its slope in the middle too.
+            // A parabola, with the second difference and the middle slope of the samples.
             let middle = not_a_knot(y[0], y[1], y[2]);
             let sides = 6.0 * y[1] - 4.0 * middle;
             let slope = y[2] - y[0];
@@ -146,13 +148,13 @@ fn coefficients(y: &[f64]) -> Option<Vec<f64>> {
     Some(all)
 }
 
-/// The coefficient of the sample next to an end, where the third derivative does not jump: the fourth
-/// difference of the coefficients around it is zero, which leaves nothing but the three samples.
+/// Returns the coefficient of the sample next to an end, where the third derivative does not jump. The fourth difference of
+/// the coefficients around it is therefore 0, so the coefficient depends on the three samples only.
 fn not_a_knot(before: f64, at: f64, after: f64) -> f64 {
     (8.0 * at - before - after) / 6.0
 }
 
-/// Finds `c[2]` to `c[n − 3]` between the two that are known, by the tridiagonal (Thomas) algorithm.
+/// Finds `c[2]` to `c[n − 3]` from the known `c[1]` and `c[n − 2]`, by the tridiagonal (Thomas) algorithm.
 fn solve(c: &mut [f64], y: &[f64]) {
     let n = c.len();
     let mut factors = vec![0.0; n];

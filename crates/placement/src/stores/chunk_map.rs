@@ -1,18 +1,18 @@
-//! The map of a volume's chunks. Each lies on the store that a policy chose when it was written.
+//! The map of a volume's chunks. Each chunk is on the store that a policy chose when the chunk was written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Backlog, Store, StoreId, StorePolicy, StoreState, StoreWrite};
 
-/// Bytes that lie side by side on one store.
+/// Consecutive bytes of one store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
     /// The store.
     pub store: StoreId,
     /// The first byte on the store.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -21,7 +21,7 @@ pub struct Extent {
 pub struct Placed {
     /// The place to write the bytes to.
     pub extent: Extent,
-    /// The first chunk, and how many were placed; none if the extent lies in a chunk that stays where it is.
+    /// The first chunk, and the number of chunks that were placed: 0 if the extent is in a chunk that stays where it is.
     chunks: (u64, u64),
     /// The write that was begun; `None` if there is no such store.
     write: Option<StoreWrite>,
@@ -29,8 +29,8 @@ pub struct Placed {
 
 /// The map of a volume: a flat range of bytes, in chunks of one size, over several stores.
 ///
-/// A chunk is placed when it is written first, and anew whenever all of it is written again: on the store that the policy chooses then.
-/// The volume is as large as its stores together, so a chunk has its slot for good, and no other has to make room for it.
+/// The policy chooses the store of a chunk when the chunk is first written, and again whenever all of the chunk is
+/// overwritten. The volume is as large as its stores together, so a chunk keeps its slot and no other chunk has to make room.
 #[derive(Debug)]
 pub struct ChunkMap {
     chunk_size: u64,
@@ -38,7 +38,7 @@ pub struct ChunkMap {
     policy: Box<dyn StorePolicy>,
     /// The places of written chunks, by the chunks' numbers.
     chunks: Vec<Option<Chunk>>,
-    /// For how long a store that failed is left alone, in nanoseconds.
+    /// Time for which a store that failed is not chosen, in nanoseconds.
     pause_ns: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct ChunkMap {
 struct Chunk {
     store: StoreId,
     slot: u64,
-    /// True if others wrote to it than the call that placed it.
+    /// True if another call than the one that placed the chunk wrote to it.
     is_shared: bool,
 }
 
@@ -55,7 +55,7 @@ struct Chunk {
 #[derive(Debug)]
 struct Slots {
     store: Store,
-    /// The first of neighbouring free slots, and how many they are.
+    /// Runs of free slots: the first slot of each, and the number of slots.
     free: BTreeMap<u64, u64>,
     failed_ns: Option<u64>,
 }
@@ -70,7 +70,7 @@ impl Slots {
         }
     }
 
-    /// Takes up to `wanted` neighbouring slots: as many, if there are so many side by side, else the most that there are.
+    /// Takes `wanted` consecutive slots, or the longest free run if none is that long. Returns the first slot and their number.
     fn take(&mut self, wanted: u64) -> Option<(u64, u64)> {
         let fits = self.free.iter().find(|(_, slots)| **slots >= wanted);
         let most = || self.free.iter().max_by_key(|(_, slots)| **slots);
@@ -97,7 +97,8 @@ impl Slots {
         self.store.remove_chunk();
     }
 
-    /// As a policy sees it that is never to wait: a full store makes no room.
+    /// Returns the store as a policy sees it. A full store counts as out of use, so that no policy waits for it: nothing makes
+    /// room here.
     fn state(&self, is_barred: bool) -> StoreState<'_> {
         let mut state = self.store.state();
         state.has_room &= !is_barred;
@@ -107,8 +108,8 @@ impl Slots {
 }
 
 impl ChunkMap {
-    /// The map of a volume over these stores, of which nothing is written. A store that failed is left alone for `pause_ns`
-    /// nanoseconds, if another one has room.
+    /// Makes the map of an unwritten volume over these stores. A store that failed is not chosen for `pause_ns` nanoseconds if
+    /// another store has room.
     #[must_use]
     pub fn new(
         chunk_size: u64,
@@ -125,7 +126,7 @@ impl ChunkMap {
         }
     }
 
-    /// Bytes of the volume.
+    /// Returns the bytes of the volume.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let chunks = self.stores.iter();
@@ -134,9 +135,9 @@ impl ChunkMap {
         chunks.saturating_mul(self.chunk_size)
     }
 
-    /// Places the first of these bytes: as many as lie side by side on one store. Stores that `refused` others of
-    /// them are not chosen. To be ended by [`written`](Self::written) or [`failed`](Self::failed); no other call reads or writes
-    /// these bytes meanwhile. `None` if there is no room.
+    /// Places the first of these bytes: as many as are consecutive on one store. Stores in `refused` are not chosen. The caller
+    /// ends the write by [`written`](Self::written) or [`failed`](Self::failed). No other call may read or write these bytes
+    /// meanwhile. Returns `None` if there is no room, or `bytes` is empty or beyond the volume.
     pub fn place(&mut self, now_ns: u64, bytes: Range<u64>, refused: &[StoreId]) -> Option<Placed> {
         if bytes.is_empty() || bytes.end > self.bytes() {
             return None;
@@ -191,7 +192,7 @@ impl ChunkMap {
         }
     }
 
-    /// An extent was written.
+    /// Notes that an extent was written.
     pub fn written(&mut self, now_ns: u64, placed: &Placed) {
         let Extent { store, bytes, .. } = placed.extent;
         if let Some((slots, write)) = self.stores.get_mut(store.0).zip(placed.write) {
@@ -200,8 +201,8 @@ impl ChunkMap {
         }
     }
 
-    /// An extent could not be written. Chunks that were placed with it are placed anew when they are written again, but for those
-    /// of which others have written a part meanwhile.
+    /// Notes that an extent could not be written. The chunks that were placed with it lose their places, except chunks of which
+    /// another call wrote a part meanwhile.
     pub fn failed(&mut self, now_ns: u64, placed: &Placed) {
         let (first, count) = placed.chunks;
         for chunk in first..first + count {
@@ -217,16 +218,16 @@ impl ChunkMap {
         }
     }
 
-    /// Returns true if this call placed the chunks, so that they may be placed on another store if the write fails.
+    /// Returns true if this write placed its chunks, so that they may be placed on another store if the write fails.
     #[must_use]
     pub fn is_placed(placed: &Placed) -> bool {
         placed.chunks.1 > 0
     }
 
-    /// Returns the place of the first of these bytes: of as many as lie side by side on one store.
+    /// Returns the place of the first of these bytes: of as many as are consecutive on one store.
     ///
     /// # Errors
-    /// The number of bytes, if they were never written.
+    /// The number of bytes at the beginning of the range that were never written, if there are any.
     pub fn find(&self, bytes: &Range<u64>) -> Result<Extent, u64> {
         let first = bytes.start / self.chunk_size;
         let within = bytes.start % self.chunk_size;
@@ -248,7 +249,7 @@ impl ChunkMap {
         })
     }
 
-    /// Chunks that lie on each store.
+    /// Returns the number of chunks on each store.
     #[must_use]
     pub fn chunks(&self) -> Vec<usize> {
         let stores = self.stores.iter();
@@ -265,7 +266,7 @@ impl ChunkMap {
         self.chunks.get_mut(usize::try_from(chunk).ok()?)
     }
 
-    /// Returns true if these bytes write all that a chunk has.
+    /// Returns true if the chunk has no place, or these bytes cover all of it.
     fn is_movable(&self, chunk: u64, bytes: &Range<u64>) -> bool {
         let all = chunk * self.chunk_size..(chunk + 1) * self.chunk_size;
         self.lies(chunk).is_none() || (bytes.start <= all.start && all.end <= bytes.end)
@@ -280,7 +281,7 @@ impl ChunkMap {
         }
     }
 
-    /// The store for so many bytes more: of those that work, else of those that failed a while ago.
+    /// Returns the store for `bytes` more bytes: one that works, or else one that failed less than `pause_ns` ago.
     fn choose(&self, now_ns: u64, bytes: u64, refused: &[StoreId]) -> Option<StoreId> {
         let rests = |slots: &Slots| {
             let failed = slots.failed_ns;
@@ -300,7 +301,7 @@ impl ChunkMap {
                     slots.state(is_barred)
                 })
                 .collect();
-            // A policy that would rather wait for a flush waits for ever here.
+            // A policy may ask to wait for a flush. No flush comes here, so any store with room is taken instead.
             let any = || states.iter().position(|state| state.has_room);
             let chosen = self.policy.choose(&states, backlog).or_else(any);
             chosen.map(StoreId)

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why samples do not make a [`Calibration`](super::Calibration): measure again.
+/// The reason why samples do not make a [`Calibration`](super::Calibration): measure again.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum CalibrationError {
     /// There is no sample.

@@ -1,9 +1,9 @@
-//! Chunks over several local stores, such as a memory file system and an SSD: which store is the next chunk written to, and where do
-//! the chunks of a volume lie?
+//! The spread of chunks over several local stores, such as a memory file system and an SSD.
 //!
-//! A [`StorePolicy`] answers the first question by the prediction of each store's [`Calibration`] and by the bandwidth of its writes
-//! lately (*VeloC: Towards High Performance Adaptive Asynchronous Checkpointing at Large Scale*, Nicolae et al., IPDPS'19, §IV). A
-//! [`ChunkMap`] answers the second one. `tierflow_transfer::volume` carries the answers out. Times come in as nanoseconds.
+//! A [`StorePolicy`] chooses the store of the next chunk by the prediction of each store's [`Calibration`] and by the bandwidth of
+//! its last writes (*VeloC: Towards High Performance Adaptive Asynchronous Checkpointing at Large Scale*, Nicolae et al.,
+//! IPDPS'19, §IV). A [`ChunkMap`] knows the place of each chunk of a volume. `tierflow_transfer::volume` writes and reads there.
+//! Times are arguments, in nanoseconds.
 //!
 //! ```
 //! use tierflow_placement::stores::{Calibration, ChunkMap, ShortestWait, Store};

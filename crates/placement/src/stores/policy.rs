@@ -5,34 +5,34 @@ use super::Calibration;
 /// A store as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreState<'a> {
-    /// True if it has room for a chunk, and works.
+    /// True if the store works and has room for a chunk.
     pub has_room: bool,
-    /// True if it has failed and is not back.
+    /// True if the store has failed and does not work again.
     pub is_out_of_use: bool,
-    /// Chunks that are on it, those being written and being flushed included (S_c).
+    /// Chunks on the store, with those that are being written or flushed (S_c).
     pub chunks: usize,
-    /// How many producers write to it now (S_w).
+    /// Number of producers that write to the store now (S_w).
     pub writers: u32,
-    /// Bytes that those producers have announced beyond the chunks that they write. Not from the paper.
+    /// Bytes that these producers have announced in addition to the chunks that they write. Not from the paper.
     pub announced: u64,
-    /// The prediction of its throughput (MODEL).
+    /// The prediction of the store's throughput (MODEL).
     pub calibration: &'a Calibration,
-    /// The throughput of its last writes over the predicted one; 1 before the first. Not from the paper.
+    /// Throughput of the last writes, divided by the predicted throughput; 1 before the first. Not from the paper.
     pub correction: f64,
-    /// Bytes per second of the flushes of its own chunks together; `None` before the first. Not from the paper.
+    /// Bytes per second of all flushes of the store's chunks together; `None` before the first. Not from the paper.
     pub flush_bandwidth: Option<f64>,
 }
 
 /// The writes that wait, as a policy sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
-    /// Bytes per second of all flushes together (AvgFlushBW); 0 as long as nothing is known.
+    /// Bytes per second of all flushes together (AvgFlushBW); 0 before the first flush.
     pub flush_bandwidth: f64,
     /// Bytes of a chunk.
     pub chunk_size: u64,
-    /// Bytes that producers wait to write, or have announced, all together.
+    /// Bytes that all producers together wait to write or have announced.
     pub to_write: u64,
-    /// Of those, the ones of the producer that is asked for.
+    /// Part of `to_write` of the producer for which the policy is asked.
     pub own: u64,
 }
 
@@ -41,24 +41,24 @@ pub struct Backlog {
 pub enum FlushOrder {
     /// In the order in which they were written (IPDPS'19, Algorithm 3).
     AsWritten,
-    /// As long as producers write or have announced more, those of the fastest store that has any; others are held
-    /// back, unless their store is full. Not from the paper.
+    /// The chunks of the fastest store that has any. Chunks of other stores wait while producers write or have announced
+    /// more, unless their store is full. Not from the paper.
     ///
-    /// Producers wait for room on the fast store. A flush from another one makes none, and takes its share of
-    /// the external storage and of the store that others write to.
+    /// Producers wait for room on the fast store. A flush from another store makes no room there, and takes its share of the
+    /// bandwidth of the external storage and of the store that producers write to.
     FastestStore,
 }
 
-/// Decides which store a producer's chunk goes to.
+/// A rule that decides which store a producer's chunk goes to.
 ///
 /// A policy is pure: the same arguments give the same answer.
 pub trait StorePolicy: std::fmt::Debug + Send {
-    /// Returns the stores that the policy may use, of so many, the fastest first.
+    /// Returns the stores that the policy may use, out of `0..stores`, which are numbered from the fastest.
     fn usable(&self, stores: usize) -> Range<usize>;
 
-    /// The store for one chunk more, or `None` to wait for a flush to finish.
+    /// Returns the store for one more chunk, or `None` to wait until a flush ends.
     ///
-    /// A store that has no room, or is not [usable](Self::usable), is no answer.
+    /// The store must have room and be [usable](Self::usable).
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize>;
 
     /// Returns the order in which chunks are flushed.
@@ -66,25 +66,26 @@ pub trait StorePolicy: std::fmt::Debug + Send {
         FlushOrder::AsWritten
     }
 
-    /// The name by which the policy is chosen and reported.
+    /// Returns the name by which the policy is chosen and reported.
     fn name(&self) -> &'static str;
 }
 
-/// Has all stores at work until the last producer is done. Not from the paper.
+/// The policy that keeps all stores at work until the last producer is done. Not from the paper.
 ///
-/// The paper's `HybridOpt` compares a store with the flushes, and has all producers wait where the flushes are faster, even
-/// where both together would be faster still; and it never starts to use a store that is slow for one
-/// writer and fast for several. Here a producer writes to the store on which it is predicted to be done first, and waits
-/// for room on a faster one that is full only if
+/// The paper's `HybridOpt` compares a store with the flushes. All producers wait if the flushes are faster, even if both
+/// together would be faster still. `HybridOpt` never starts to use a store that is slow for one writer and fast for several.
+/// Under this policy, a producer writes to the store on which it is predicted to be done first. A producer waits for room on a
+/// faster, full store only if
 ///
-/// - all that is still to be written would have gone there by then, so that it would be the last to end, or
-/// - the others would run out of work for the faster store meanwhile, as producers that write to slow stores, and what
-///   they have announced, cannot go there. Before a faster store of one chunk, a producer that is alone waits a little less: it
+/// - all bytes that are still to be written would have gone to the faster store by then, so that this write would end
+///   last, or
+/// - the other producers would run out of work for the faster store meanwhile. Bytes that producers of slow stores write or
+///   have announced are no work for it. A producer that is alone before a faster store of one chunk waits a little less, as it
 ///   would write there and wait for the flush in turn.
 ///
-/// Predictions are [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on
-/// the day it was calibrated. Room on a store comes as fast as its own chunks are flushed, which are flushed
-/// [first](FlushOrder::FastestStore).
+/// Predictions are [corrected](StoreState::correction) by the throughput of writes, as a store may be slower or faster than
+/// on the day it was calibrated. Room on a store comes as fast as the store's chunks are flushed, and the chunks of the
+/// fastest store are flushed [first](FlushOrder::FastestStore).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortestWait;
 
@@ -94,7 +95,7 @@ impl StorePolicy for ShortestWait {
     }
 
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
-        // Seconds per byte, for one writer more among those that share the store.
+        // Seconds per byte of one more writer, which shares the store with the others.
         let takes = |store: &StoreState<'_>| {
             let writers = store.writers.saturating_add(1);
             f64::from(writers) / (store.calibration.throughput(writers) * store.correction)
@@ -111,7 +112,7 @@ impl StorePolicy for ShortestWait {
             return Some(store);
         };
         let flushes = stores[full].flush_bandwidth;
-        // Nothing is known of flushes at first; then no producer waits.
+        // Before the first flush, the bandwidth is 0 and no producer waits.
         let flushes = flushes.unwrap_or(backlog.flush_bandwidth);
         let chunk = backlog.chunk_size as f64;
         let all = backlog.to_write as f64 / flushes + chunk * faster;
@@ -121,7 +122,7 @@ impl StorePolicy for ShortestWait {
         let mut work = (work + stores[full].chunks as u64 * backlog.chunk_size) as f64 / flushes;
         let is_alone = backlog.to_write == backlog.own && stores.iter().all(|s| s.writers == 0);
         if is_alone && stores[full].chunks == 1 {
-            // By waiting it would write and flush in turn: one chunk on each store may take it as long as two there.
+            // A producer that waits would write and flush in turn: one chunk on each store may take as long as two chunks there.
             work += chunk * faster + chunk / flushes;
         }
         (chunk * now <= all.min(work)).then_some(store)

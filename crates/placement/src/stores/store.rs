@@ -3,7 +3,7 @@ use std::fmt;
 use super::clock::{Ratio, Shares};
 use super::{Calibration, FlushBandwidth, StoreState};
 
-/// A local store, counted from 0, the fastest first.
+/// The number of a local store, counted from 0, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId(pub usize);
 
@@ -16,20 +16,20 @@ impl fmt::Display for StoreId {
 /// A write that was begun, for [`Store::end_write`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoreWrite {
-    /// The bytes that were predicted to be written when it began.
+    /// Bytes of each write that were predicted until this write began.
     started: f64,
-    /// Bytes that its producer has announced beyond it.
+    /// Bytes that the producer has announced in addition to this write.
     announced: u64,
 }
 
 /// Writes over which the correction of predictions is averaged.
 const WRITES: usize = 64;
-/// Writes that went as predicted and count beside them: a single slow one is no reason to leave a store alone for
-/// ever, without which nothing more would be learnt of it.
+/// Imagined writes, as fast as predicted, that count in addition. A single slow write therefore does not keep a policy off a
+/// store for ever; without writes, the correction would never change again.
 const AS_PREDICTED: f64 = 4.0;
 /// Flushes of one store over which their bandwidth is averaged.
 const FLUSHES: usize = 32;
-/// No store is believed to be more than so many times faster or slower than predicted.
+/// Largest factor by which a store counts as faster or slower than predicted.
 const MOST_WRONG: f64 = 16.0;
 
 /// A local store, as the policy knows it.
@@ -41,18 +41,18 @@ pub struct Store {
     chunks: usize,
     /// Chunks being written (S_w).
     writers: u32,
-    /// Bytes that its current writers have announced beyond the chunks that they write.
+    /// Bytes that its current writers have announced in addition to the chunks that they write.
     announced: u64,
     /// The bandwidth of the flushes of its own chunks.
     flushes: FlushBandwidth,
-    /// Bytes that each write was predicted to have written.
+    /// Predicted bytes of each write.
     shares: Shares,
-    /// Chunks written over what was predicted in their time.
+    /// Written chunks over the chunks that were predicted in the same time.
     correction: Ratio,
 }
 
 impl Store {
-    /// A store for `capacity` chunks (S_max).
+    /// Makes a store for `capacity` chunks (S_max).
     pub fn new(calibration: Calibration, capacity: usize) -> Self {
         Self {
             calibration,
@@ -66,7 +66,7 @@ impl Store {
         }
     }
 
-    /// Begins to write a chunk, of a producer that has announced `announced` bytes more.
+    /// Begins a write of a chunk, whose producer has announced `announced` more bytes.
     pub fn begin_write(&mut self, now_ns: u64, announced: u64) -> StoreWrite {
         self.advance(now_ns);
         self.writers += 1;
@@ -75,7 +75,7 @@ impl Store {
         StoreWrite { started, announced }
     }
 
-    /// Ends a write of so many bytes; `None` if it failed.
+    /// Ends a write of `written` bytes; `None` if the write failed.
     pub fn end_write(&mut self, now_ns: u64, write: StoreWrite, written: Option<u64>) {
         self.advance(now_ns);
         self.writers = self.writers.saturating_sub(1);
@@ -107,37 +107,37 @@ impl Store {
         }
     }
 
-    /// Returns true if it has room for a chunk.
+    /// Returns true if the store has room for a chunk.
     pub fn has_room(&self) -> bool {
         self.chunks < self.capacity
     }
 
-    /// Chunks on it, those being written included.
+    /// Returns the number of chunks on the store, with those that are being written.
     pub fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// Chunks that are being written to it.
+    /// Returns the number of chunks that are being written to the store.
     pub fn writers(&self) -> u32 {
         self.writers
     }
 
-    /// Chunks that it holds at most.
+    /// Returns the most chunks that the store holds.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Counts chunks that were placed on it.
+    /// Counts chunks that were placed on the store.
     pub fn add_chunks(&mut self, count: usize) {
         self.chunks = self.chunks.saturating_add(count);
     }
 
-    /// Counts a chunk that left it.
+    /// Counts a chunk that left the store.
     pub fn remove_chunk(&mut self) {
         self.chunks = self.chunks.saturating_sub(1);
     }
 
-    /// The bandwidth of the flushes of its own chunks.
+    /// Returns the bandwidth of the flushes of the store's chunks.
     pub fn flushes_mut(&mut self) -> &mut FlushBandwidth {
         &mut self.flushes
     }

@@ -5,8 +5,8 @@ use super::local_only::{HostRoom, fitting};
 use crate::{Destination, GpuId, LinkId, PlacementError, Problem, Route, Schedule, SwitchId};
 use crate::{Topology, Transfer};
 
-/// The GPU with the largest remainder first: it fills the fastest peer that has spare capacity, then
-/// the next, and sends what is left to its host (MASCOTS'21; SC'22 showcase, slide 16).
+/// The strategy that serves one GPU after the other, the largest remainder first. Each GPU fills the fastest peer that
+/// has spare capacity, then the next, and sends the rest to its host (MASCOTS'21; SC'22 showcase, slide 16).
 ///
 /// Greedy may find no place for bytes that another order would have placed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +58,7 @@ impl Strategy for Greedy {
     }
 }
 
-/// The peers with spare capacity that a GPU reaches, the fastest first, and by which way.
+/// Returns the peers with spare capacity that a GPU reaches, the fastest first: bandwidth, peer and route.
 fn peers(
     topology: &Topology,
     from: GpuId,

@@ -2,8 +2,8 @@ use super::Strategy;
 use crate::{Destination, GpuId, HostId, HostLinkId, PlacementError, Problem, Route, Schedule};
 use crate::{Topology, Transfer};
 
-/// Every remainder goes to the GPU's host by its fastest host link: what checkpointing runtimes do
-/// without peers (SC'22 showcase, slide 15, "local-only").
+/// The strategy that sends every remainder to the GPU's hosts, by the fastest host link first, as checkpointing
+/// runtimes do without peers (SC'22 showcase, slide 15, "local-only").
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalOnly;
 
@@ -25,7 +25,7 @@ impl Strategy for LocalOnly {
     }
 }
 
-/// The room that hosts still have.
+/// The bytes that hosts still have room for.
 pub(super) struct HostRoom<'a> {
     topology: &'a Topology,
     alignment: u64,
@@ -41,7 +41,7 @@ impl<'a> HostRoom<'a> {
         }
     }
 
-    /// Sends all of a remainder from `offset` on to hosts, by the fastest link first.
+    /// Adds transfers to hosts for all bytes of a remainder from `offset` to `end`, over the fastest link first.
     pub(super) fn take(
         &mut self,
         from: GpuId,
@@ -74,12 +74,12 @@ impl<'a> HostRoom<'a> {
     }
 }
 
-/// How many of `bytes` go into `room`: all, or a multiple of the alignment.
+/// Returns how many of `bytes` fit `room`: all, or a multiple of the alignment.
 pub(super) fn fitting(bytes: u64, room: u64, alignment: u64) -> u64 {
     bytes.min(room / alignment * alignment)
 }
 
-/// The ways of a GPU to hosts, fastest first.
+/// Returns the host links of a GPU and their hosts, the fastest first.
 fn host_links(topology: &Topology, gpu: GpuId) -> Vec<(HostLinkId, HostId)> {
     let ports = topology.gpus[gpu.0].host_ports.iter();
     let mut links: Vec<_> = ports

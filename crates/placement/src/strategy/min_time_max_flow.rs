@@ -6,29 +6,30 @@ use super::Strategy;
 use crate::flow::{Fill, Network, Pieces, Residual};
 use crate::{Bound, PlacementError, Problem, Schedule};
 
-/// Min-time max-flow, exactly (the problem of MASCOTS'21; SC'22 showcase, slides 17, 49, 60 and 61).
+/// The strategy of min-time max-flow, solved exactly (the problem of MASCOTS'21; SC'22 showcase, slides 17, 49, 60 and
+/// 61).
 ///
-/// In time T a link carries its bandwidth times T, so T multiplies the capacities of a flow network.
-/// The smallest T by which everything fits is found by the discrete Newton (Dinkelbach) method on cuts:
-/// start with a T that a cut proves necessary; a maximum flow either places everything, or its
-/// minimum cut proves a larger T necessary, which is tried next. A few maximum flows are enough,
-/// however many bytes there are. Flows are in integers: parts of a byte so small that all bytes have 2^61 of them or
-/// more. (If at the last T so few of these are missing that rounding alone may have lost them, that T is it.)
+/// In time T a link carries its bandwidth times T, so T multiplies the capacities of a flow network. The discrete Newton
+/// (Dinkelbach) method on cuts finds the smallest T by which all bytes fit. The first T is one that a cut proves
+/// necessary. A maximum flow at T either places all bytes, or its minimum cut proves a larger T necessary, which is
+/// tried next. A few maximum flows are enough, however many bytes there are. Flows are integers: they count parts of a
+/// byte so small that all bytes together have at least 2^61 of them. (If rounding alone may have lost the parts that
+/// are missing at the last T, that T is the optimum.)
 ///
-/// The cut that proves it is the schedule's [`bound`](Schedule::bound). Then the same method is gone on with in whole
-/// multiples of the alignment, from T upwards. Peers are filled first: up to rounding, hosts get what peers cannot
-/// take by then.
+/// The last cut is the schedule's [`bound`](Schedule::bound). From T upwards, the same method continues in whole
+/// multiples of the alignment. Peers are filled first: up to rounding, hosts get the bytes that peers cannot take by
+/// then.
 ///
-/// All of this is the rounded problem: each remainder's last part of a multiple counts as a whole one, and room as the
-/// whole multiples in it. In that, no schedule is done earlier. The [`makespan`](Schedule::makespan) counts bytes as
-/// they are; where remainders are no multiples of the alignment, it may be longer than another schedule's, by less than
-/// what the multiples take that its last parts were rounded up to.
+/// The strategy solves the rounded problem: remainders are rounded up to multiples of the alignment, and room is rounded
+/// down. No schedule of the rounded problem ends earlier. The [`makespan`](Schedule::makespan) counts bytes without
+/// rounding. If remainders are no multiples of the alignment, it may be longer than another schedule's makespan, but
+/// by less than the time of the bytes that rounding added.
 ///
-/// With thousands of links, an estimate in floating point says where to begin: it spreads each GPU's bytes over
+/// With thousands of links, the method begins with an estimate in floating point, which spreads each GPU's bytes over
 /// all its links. The optimum does not depend on the estimate; the choice among several best schedules does.
 #[derive(Debug)]
 pub struct MinTimeMaxFlow {
-    /// With more links than this an estimate pays.
+    /// Number of links above which an estimate saves time.
     many: usize,
     network: Network,
     fill: Fill,

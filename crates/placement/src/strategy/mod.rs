@@ -10,19 +10,20 @@ pub use unit_increment::UnitIncrement;
 
 use crate::{PlacementError, Problem, Schedule};
 
-/// Decides how much of each remainder is sent where.
+/// A rule that decides how many bytes of each remainder go to which destination.
 ///
-/// A strategy is pure: what it knows arrives as arguments, and the same problem gives the same
-/// schedule. `&mut self` is for scratch memory alone, so one value that is kept schedules faster than a
-/// new one each time.
+/// A strategy is pure: it knows its arguments only, and the same problem gives the same schedule. `&mut self` is for
+/// scratch memory alone. A strategy that is kept therefore schedules faster than a new one for each problem.
 pub trait Strategy: std::fmt::Debug {
-    /// A schedule that places every byte of every remainder and overfills nothing.
+    /// Returns a schedule that places every byte of every remainder and overfills no memory.
     ///
     /// # Errors
-    /// [`Disconnected`](PlacementError::Disconnected) or [`DoesNotFit`](PlacementError::DoesNotFit)
-    /// when the strategy finds no place for some bytes.
+    /// [`Disconnected`](PlacementError::Disconnected) if a GPU has bytes to place and no link;
+    /// [`DoesNotFit`](PlacementError::DoesNotFit) if the strategy finds no place for some bytes. [`UnitIncrement`] also
+    /// returns [`BadAlignment`](PlacementError::BadAlignment) and [`TotalOverflows`](PlacementError::TotalOverflows) if its
+    /// unit is too large.
     fn schedule(&mut self, problem: &Problem<'_>) -> Result<Schedule, PlacementError>;
 
-    /// The name by which the strategy is chosen and reported.
+    /// Returns the name by which the strategy is chosen and reported.
     fn name(&self) -> &'static str;
 }

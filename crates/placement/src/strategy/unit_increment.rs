@@ -7,20 +7,20 @@ use crate::flow::{Edge, Network, Pieces, SINK, SOURCE, UNLIMITED};
 use crate::time::Fraction;
 use crate::{GpuId, PlacementError, Problem, Schedule};
 
-/// Min-time max-flow one unit at a time, as published (MASCOTS'21; SC'22 showcase, slides 17 and 60).
+/// The strategy of min-time max-flow one unit at a time, as published (MASCOTS'21; SC'22 showcase, slides 17 and 60).
 ///
-/// The cost of a link is the time at which one unit more would have passed it. Each step sends one unit
-/// along the path whose dearest link is cheapest, which makes its links dearer; links in reverse
-/// cost nothing and take an earlier decision back. The result is optimal in whole units. With F units
-/// it takes O(F · E log N), so time grows with the number of bytes:
-/// [`MinTimeMaxFlow`](crate::MinTimeMaxFlow) has no such factor.
+/// The cost of a link is the time at which one unit more would have passed it. Each step sends one unit along the path
+/// whose most expensive link is cheapest, and so raises the costs of the path's links. A link in reverse costs nothing
+/// and takes an earlier decision back. The result is optimal in whole units. The strategy takes O(F · E log N) for F
+/// units, E links and N nodes, so its time grows with the number of bytes. [`MinTimeMaxFlow`](crate::MinTimeMaxFlow)
+/// has no such factor.
 #[derive(Clone, Debug)]
 pub struct UnitIncrement {
     unit: NonZeroU64,
 }
 
 impl UnitIncrement {
-    /// Moves `unit` bytes at a time, rounded up to the problem's alignment.
+    /// Makes a strategy that moves `unit` bytes at a time, rounded up to the problem's alignment.
     pub fn new(unit: NonZeroU64) -> Self {
         Self { unit }
     }
@@ -58,8 +58,9 @@ struct Search {
     flow: Vec<u64>,
     /// The edges at each node.
     edges: Vec<Vec<usize>>,
+    /// Cost of the cheapest path to each node; `None` if no path was found yet.
     cost: Vec<Option<Fraction>>,
-    /// By which edge a node was reached.
+    /// Last edge of the cheapest path to each node.
     by: Vec<usize>,
 }
 
@@ -85,11 +86,11 @@ impl Search {
         }
     }
 
-    /// Sends one unit more; false if there is no path.
+    /// Sends one unit more. Returns false if there is no path.
     fn increment(&mut self) -> bool {
         self.cost.fill(None);
         self.cost[SOURCE as usize] = Some(NOTHING);
-        // The cheapest node first, and of equal ones the one of fewest hops.
+        // The heap returns the cheapest node first, and of equal nodes the one with the fewest hops.
         let mut open = BinaryHeap::from([Reverse((NOTHING, 0_u32, SOURCE))]);
         while let Some(Reverse((cost, hops, node))) = open.pop() {
             if node == SINK {
@@ -130,7 +131,7 @@ impl Search {
         }
     }
 
-    /// The GPUs from which there was no path.
+    /// Returns the GPUs that have units left to send.
     fn unplaced(&self, problem: &Problem<'_>) -> Vec<GpuId> {
         let edges = self.all.iter().zip(&self.flow);
         let is_left = |gpu: GpuId| {

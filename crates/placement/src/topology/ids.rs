@@ -30,9 +30,9 @@ ids! {
 /// A limit of a schedule: a bandwidth, or room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// All that a GPU sends at once.
+    /// The bandwidth of all that a GPU sends.
     Egress(GpuId),
-    /// All that peers send to a GPU at once.
+    /// The bandwidth of all that peers send to a GPU.
     Ingress(GpuId),
     /// A link between two GPUs.
     Link {
@@ -57,18 +57,18 @@ pub enum Limit {
         /// The GPU.
         gpu: GpuId,
     },
-    /// All that a switch carries.
+    /// The bandwidth of all that a switch carries.
     Switch(SwitchId),
-    /// A GPU's own part of the way to a host.
+    /// The bandwidth of a GPU's own part of a host link.
     HostPort {
-        /// The host link it leads to.
+        /// The host link that the port leads to.
         link: HostLinkId,
         /// The GPU.
         gpu: GpuId,
     },
-    /// A link to a host.
+    /// The bandwidth of a link to a host.
     HostLink(HostLinkId),
-    /// All that a host takes at once.
+    /// The bandwidth of all that is written to a host.
     HostIngress(HostId),
     /// The spare capacity of a GPU, in bytes.
     Spare(GpuId),

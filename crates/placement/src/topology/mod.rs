@@ -8,13 +8,12 @@ use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
 /// The links between the GPUs of a group and to their hosts, with bandwidths in bytes per
 /// second.
 ///
-/// A GPU reaches a peer by a *link* of their own (NVLink) or through a *switch* on which both have a
-/// port (NVSwitch, a PCIe switch, a network), and a host over a *host link*, which several GPUs may
-/// share. All of them carry data at the same time: each GPU has copy engines enough (SC'22 showcase,
-/// slide 61). What a GPU sends in all may be limited by its *egress*, what peers send it by its
-/// *ingress*.
+/// A GPU reaches a peer over a *link* between the two (NVLink), or through a *switch* on which both have a port (NVSwitch,
+/// a PCIe switch, a network). A GPU reaches a host over a *host link*, which several GPUs may share. All of them carry data
+/// at the same time, as each GPU has enough copy engines (SC'22 showcase, slide 61). The *egress* of a GPU may limit the
+/// bytes that it sends to all destinations together; its *ingress* may limit the bytes that peers send to it.
 ///
-/// A switch of n ports describes what n² links would, and is scheduled n times faster.
+/// A switch of n ports stands for n² links, and is scheduled n times faster.
 ///
 /// ```
 /// use tierflow_placement::Topology;
@@ -31,7 +30,7 @@ use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
 /// # Ok::<(), tierflow_placement::TopologyError>(())
 /// ```
 ///
-/// A graph of `petgraph` whose edges are links becomes a topology by a walk over them:
+/// A walk over the edges of a `petgraph` graph makes it a topology:
 ///
 /// ```
 /// use petgraph::graph::DiGraph;
@@ -59,7 +58,7 @@ pub struct Topology {
     total: u64,
 }
 
-/// The indices are into the lists of the topology.
+/// A GPU of the topology, with indices into the topology's lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub(crate) egress: Option<u64>,
@@ -109,31 +108,33 @@ pub(crate) struct HostPort {
 }
 
 impl Topology {
-    /// A topology without a GPU.
+    /// Makes a topology without a GPU.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many GPUs there are; they are counted from 0.
+    /// Returns the number of GPUs, which are counted from 0.
     pub fn gpus(&self) -> usize {
         self.gpus.len()
     }
 
-    /// How many hosts there are; they are counted from 0.
+    /// Returns the number of hosts, which are counted from 0.
     pub fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Adds a GPU that nothing is linked to yet.
+    /// Adds a GPU without links.
     pub fn gpu(&mut self) -> GpuId {
         self.gpus.push(Gpu::default());
         GpuId(self.gpus.len() - 1)
     }
 
-    /// Limits what a GPU sends at once, to peers and hosts together, to `bandwidth` bytes/s.
+    /// Limits a GPU to sending `bandwidth` bytes/s to peers and hosts together.
     ///
     /// # Errors
-    /// When the GPU is unknown, has a limit already, or the bandwidth is none.
+    /// [`NoSuchGpu`](TopologyError::NoSuchGpu) if the GPU is unknown, [`Twice`](TopologyError::Twice) if it has a limit
+    /// already, [`BadBandwidth`](TopologyError::BadBandwidth) or [`TotalBandwidth`](TopologyError::TotalBandwidth) if the
+    /// bandwidth is out of range or too much in all.
     pub fn egress(&mut self, gpu: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
         let at = Limit::Egress(gpu);
         if self.known(gpu)?.egress.is_some() {
@@ -143,10 +144,10 @@ impl Topology {
         Ok(())
     }
 
-    /// Limits what all peers together send to a GPU at once to `bandwidth` bytes/s.
+    /// Limits all peers together to sending `bandwidth` bytes/s to a GPU.
     ///
     /// # Errors
-    /// When the GPU is unknown, has a limit already, or the bandwidth is none.
+    /// The errors of [`egress`](Self::egress).
     pub fn ingress(&mut self, gpu: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
         let at = Limit::Ingress(gpu);
         if self.known(gpu)?.ingress.is_some() {
@@ -159,7 +160,9 @@ impl Topology {
     /// Adds a link that carries `bandwidth` bytes/s from one GPU to another, and nothing back.
     ///
     /// # Errors
-    /// When a GPU is unknown, both are the same, or the bandwidth is none.
+    /// [`NoSuchGpu`](TopologyError::NoSuchGpu) if a GPU is unknown, [`SelfLink`](TopologyError::SelfLink) if both are the
+    /// same, [`BadBandwidth`](TopologyError::BadBandwidth) or [`TotalBandwidth`](TopologyError::TotalBandwidth) if the
+    /// bandwidth is out of range or too much in all.
     pub fn link(
         &mut self,
         from: GpuId,
@@ -185,23 +188,25 @@ impl Topology {
     /// Adds two links, one each way, of `bandwidth` bytes/s each.
     ///
     /// # Errors
-    /// As [`link`](Self::link).
+    /// The errors of [`link`](Self::link).
     pub fn link_both(&mut self, a: GpuId, b: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
         self.link(a, b, bandwidth)?;
         self.link(b, a, bandwidth)?;
         Ok(())
     }
 
-    /// Adds a switch that is limited by its ports alone.
+    /// Adds a switch whose only limits are those of its ports.
     pub fn switch(&mut self) -> SwitchId {
         self.switches.push(Switch::default());
         SwitchId(self.switches.len() - 1)
     }
 
-    /// Limits what a switch carries in all to `bandwidth` bytes/s.
+    /// Limits a switch to carrying `bandwidth` bytes/s in all.
     ///
     /// # Errors
-    /// When the switch is unknown, has a limit already, or the bandwidth is none.
+    /// [`NoSuchSwitch`](TopologyError::NoSuchSwitch) if the switch is unknown, [`Twice`](TopologyError::Twice) if it has a
+    /// limit already, [`BadBandwidth`](TopologyError::BadBandwidth) or [`TotalBandwidth`](TopologyError::TotalBandwidth) if
+    /// the bandwidth is out of range or too much in all.
     pub fn backplane(&mut self, switch: SwitchId, bandwidth: f64) -> Result<(), TopologyError> {
         let at = Limit::Switch(switch);
         let known = self.switches.get(switch.0);
@@ -216,7 +221,9 @@ impl Topology {
     /// Puts a GPU on a switch, with `bandwidth` bytes/s each way.
     ///
     /// # Errors
-    /// When the switch or the GPU is unknown, the GPU is on it already, or the bandwidth is none.
+    /// [`NoSuchSwitch`](TopologyError::NoSuchSwitch) or [`NoSuchGpu`](TopologyError::NoSuchGpu) if one of them is unknown,
+    /// [`Twice`](TopologyError::Twice) if the GPU is on the switch already, [`BadBandwidth`](TopologyError::BadBandwidth) or
+    /// [`TotalBandwidth`](TopologyError::TotalBandwidth) if the bandwidth is out of range or too much in all.
     pub fn port(
         &mut self,
         switch: SwitchId,
@@ -242,16 +249,18 @@ impl Topology {
         Ok(())
     }
 
-    /// Adds a host, whose memory is limited by its host links alone.
+    /// Adds a host whose only limits are those of its host links.
     pub fn host(&mut self) -> HostId {
         self.hosts.push(Host::default());
         HostId(self.hosts.len() - 1)
     }
 
-    /// Limits what all GPUs together write to a host to `bandwidth` bytes/s.
+    /// Limits all GPUs together to writing `bandwidth` bytes/s to a host.
     ///
     /// # Errors
-    /// When the host is unknown, has a limit already, or the bandwidth is none.
+    /// [`NoSuchHost`](TopologyError::NoSuchHost) if the host is unknown, [`Twice`](TopologyError::Twice) if it has a limit
+    /// already, [`BadBandwidth`](TopologyError::BadBandwidth) or [`TotalBandwidth`](TopologyError::TotalBandwidth) if the
+    /// bandwidth is out of range or too much in all.
     pub fn host_ingress(&mut self, host: HostId, bandwidth: f64) -> Result<(), TopologyError> {
         let at = Limit::HostIngress(host);
         let known = self
@@ -268,7 +277,8 @@ impl Topology {
     /// Adds a link to a host that GPUs can share, of `bandwidth` bytes/s in all.
     ///
     /// # Errors
-    /// When the host is unknown or the bandwidth is none.
+    /// [`NoSuchHost`](TopologyError::NoSuchHost) if the host is unknown, [`BadBandwidth`](TopologyError::BadBandwidth) or
+    /// [`TotalBandwidth`](TopologyError::TotalBandwidth) if the bandwidth is out of range or too much in all.
     pub fn host_link(&mut self, host: HostId, bandwidth: f64) -> Result<HostLinkId, TopologyError> {
         if host.0 >= self.hosts.len() {
             return Err(TopologyError::NoSuchHost(host));
@@ -279,10 +289,13 @@ impl Topology {
         Ok(link)
     }
 
-    /// Puts a GPU on a host link, of which it alone can fill `bandwidth` bytes/s.
+    /// Puts a GPU on a host link. The GPU alone can send `bandwidth` bytes/s over it.
     ///
     /// # Errors
-    /// When the link or the GPU is unknown, the GPU is on it already, or the bandwidth is none.
+    /// [`NoSuchHostLink`](TopologyError::NoSuchHostLink) or [`NoSuchGpu`](TopologyError::NoSuchGpu) if one of them is
+    /// unknown, [`Twice`](TopologyError::Twice) if the GPU is on the link already,
+    /// [`BadBandwidth`](TopologyError::BadBandwidth) or [`TotalBandwidth`](TopologyError::TotalBandwidth) if the bandwidth
+    /// is out of range or too much in all.
     pub fn host_port(
         &mut self,
         link: HostLinkId,
@@ -307,7 +320,7 @@ impl Topology {
         Ok(())
     }
 
-    /// The index of the port that a GPU has on a switch.
+    /// Returns the index of the port that a GPU has on a switch.
     pub(crate) fn port_on(&self, gpu: &Gpu, switch: SwitchId) -> Option<usize> {
         let mut ports = gpu.switch_ports.iter().copied();
         ports.find(|&port| self.switch_ports[port].switch == switch)
@@ -320,7 +333,7 @@ impl Topology {
             .ok_or(TopologyError::NoSuchGpu { gpu, gpus })
     }
 
-    /// Takes a bandwidth in whole bytes per second, and counts it.
+    /// Returns a bandwidth in whole bytes per second, and adds it to the total.
     fn bandwidth(&mut self, at: Limit, bandwidth: f64) -> Result<u64, TopologyError> {
         if !(1.0..=MAX_BANDWIDTH as f64).contains(&bandwidth) {
             return Err(TopologyError::BadBandwidth { at, bandwidth });
@@ -335,7 +348,7 @@ impl Topology {
     }
 }
 
-/// `GPU 0, GPU 3`
+/// Returns the GPUs' names, as in `GPU 0, GPU 3`.
 pub(crate) fn names(gpus: &[GpuId]) -> String {
     let names: Vec<_> = gpus.iter().map(GpuId::to_string).collect();
     names.join(", ")

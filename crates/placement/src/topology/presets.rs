@@ -1,5 +1,5 @@
-//! Machines that are widely used. Their figures are good for a first schedule; what a calibration
-//! measured on the machine at hand is better.
+//! Machines that are widely used. The figures here suffice for a first schedule. Figures that a calibration measured on the
+//! machine itself are better.
 
 use super::{Gpu, GpuId, Host, HostId, HostLink, HostLinkId, HostPort, Link, Switch, SwitchPort};
 use super::{SwitchId, Topology};
@@ -20,7 +20,7 @@ const DGX_1_NVLINKS: [[u64; 8]; 8] = [
 ];
 
 impl Topology {
-    /// NVIDIA DGX-1: 8 V100 in a hybrid cube mesh, with the SC'22 showcase's figures (slides 15–17):
+    /// Makes an NVIDIA DGX-1: 8 V100 in a hybrid cube mesh, with the SC'22 showcase's figures (slides 15–17):
     /// 24 or 48 GB/s between linked peers, 12 GB/s to the host. Each pair of GPUs shares a PCIe
     /// switch and with it those 12 GB/s.
     pub fn dgx_1() -> Self {
@@ -38,7 +38,7 @@ impl Topology {
         topology.with_uplinks(2, 12 * GB).counted()
     }
 
-    /// NVIDIA DGX A100: 8 A100 on NVSwitch, 300 GB/s each way (data sheet); each pair shares a PCIe
+    /// Makes an NVIDIA DGX A100: 8 A100 on NVSwitch, 300 GB/s each way (data sheet); each pair shares a PCIe
     /// 4.0 switch with 25 GB/s to the host.
     pub fn dgx_a100() -> Self {
         let mut topology = Self::with_gpus(8);
@@ -46,24 +46,22 @@ impl Topology {
         topology.with_uplinks(2, 25 * GB).counted()
     }
 
-    /// NVIDIA HGX H100: 8 H100 on NVSwitch. NVLink and PCIe are of the same generation as
-    /// [`hgx_h200`](Self::hgx_h200)'s, and so are the figures.
+    /// Makes an NVIDIA HGX H100: 8 H100 on NVSwitch. NVLink and PCIe are of the same generation as those of
+    /// [`hgx_h200`](Self::hgx_h200), so the figures are the same.
     pub fn hgx_h100() -> Self {
         Self::hgx_h200()
     }
 
-    /// NVIDIA HGX H200: 8 H200 on NVSwitch, 392 GB/s each way (measured between any pair), and 55
-    /// GB/s to the host alone (measured), which pairs share: with all 8 at once between 25 and 55 GB/s
-    /// were measured.
+    /// Makes an NVIDIA HGX H200: 8 H200 on NVSwitch, 392 GB/s each way (measured between any pair), and 55 GB/s to the host
+    /// (measured with one GPU), which pairs share. With all 8 GPUs at once, between 25 and 55 GB/s were measured.
     pub fn hgx_h200() -> Self {
         let mut topology = Self::with_gpus(8);
         topology.put_on_switch(0..8, 392 * GB);
         topology.with_uplinks(2, 55 * GB).counted()
     }
 
-    /// GPUs without NVLink on PCIe 4.0: each has one way of 25 GB/s out and one in, for peers and host
-    /// together. Four share a switch, through which they reach one another and the host, and its
-    /// uplink of 25 GB/s.
+    /// Makes GPUs without NVLink on PCIe 4.0: each sends 25 GB/s to peers and host together, and receives 25 GB/s. Four GPUs
+    /// share a switch, through which they reach one another, and its uplink of 25 GB/s to the host.
     pub fn pcie_only(gpus: usize) -> Self {
         let mut topology = Self::with_gpus(gpus);
         for gpu in &mut topology.gpus {
@@ -117,7 +115,7 @@ impl Topology {
         self
     }
 
-    /// Presets are far below the limits that the checked way of building keeps, but for the total.
+    /// Sets the total of the bandwidths, which the checked methods count part by part. Presets are far below all limits.
     fn counted(mut self) -> Self {
         let gpus = self.gpus.iter().flat_map(|gpu| [gpu.egress, gpu.ingress]);
         let links = self.links.iter().map(|link| link.bandwidth);

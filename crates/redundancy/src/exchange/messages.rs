@@ -1,4 +1,4 @@
-//! The messages between members: bytes, then the number of a version or row and the step of the call.
+//! The messages between members: each has its bytes, then the number of a version or row, and the step of the call.
 
 use super::Exchange;
 use crate::wire::Wire;
@@ -21,7 +21,7 @@ pub(crate) enum Step {
     Intact = 5,
     /// The end of a call: 1 if the member succeeded.
     Done = 6,
-    /// The versions of which it has manifests, or unprotected pieces.
+    /// The versions of which a member has manifests, or unprotected pieces.
     Versions = 7,
     /// The versions that wait to be protected.
     Ready = 8,
@@ -31,9 +31,9 @@ pub(crate) enum Step {
     Right = 10,
 }
 
-/// How often a member that waits for a message looks whether it is to stop.
+/// Time after which a member that waits for a message checks whether it is to stop.
 const POLL: Duration = Duration::from_millis(100);
-/// Bytes of number and step, behind those of a message.
+/// Bytes of number and step, behind the bytes of a message.
 pub(super) const TRAILER: usize = 9;
 
 impl Exchange<'_> {
@@ -68,7 +68,7 @@ impl Exchange<'_> {
         self.of_length(member, message, row.bytes)
     }
 
-    /// The same, ended early with [`Error::Ended`] once `stop` is set.
+    /// Receives a row's shard of a member. Returns [`Error::Ended`] once `stop` is set.
     pub(crate) fn receive_unless(
         &self,
         stop: &AtomicBool,
@@ -102,7 +102,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends `mine` to every member and receives theirs: all of them, in the order of the set (an all-gather).
+    /// Sends `mine` to every other member, and receives their values. Returns the values of all members, in the order of the set (an
+    /// all-gather).
     pub(super) fn all<T: Wire + Clone>(
         &self,
         step: Step,
@@ -126,8 +127,8 @@ impl Exchange<'_> {
         all.collect()
     }
 
-    /// The versions that wait at each member, ascending, this one's first. Waits without a deadline until all members have sent theirs;
-    /// `None` once this member has ended.
+    /// Returns the versions that wait at each member, in ascending order, this member's first. Waits without a deadline until all
+    /// members have sent their lists. Returns `None` once this member has ended.
     pub(crate) fn ready(
         &self,
         mine: &[u64],
@@ -154,12 +155,12 @@ impl Exchange<'_> {
         Ok(Some(all))
     }
 
-    /// The versions that wait at each member, in the order of the set, within `patience`.
+    /// Returns the versions that wait at each member, in the order of the set. Waits for each list at most the call's patience.
     pub(crate) fn ready_now(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
         self.all(Step::Ready, 0, &mine.to_vec())
     }
 
-    /// Returns true if all members have a version.
+    /// Returns true if all members have a version. `has` is this member's answer.
     pub(crate) fn all_have(&self, version: u64, has: bool) -> Result<bool> {
         let all = self.all(Step::Intact, version, &has)?;
         Ok(all.into_iter().all(|has| has))
@@ -174,7 +175,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Waits for the others to be done. If one did not succeed, it is the same error on all members.
+    /// Waits until the others are done. If a member did not succeed, all members return the same error.
     pub(super) fn done(&self, version: u64, is_sound: bool) -> Result<()> {
         let all = self.all(Step::Done, version, &is_sound)?;
         match all.iter().position(|is_sound| !is_sound) {
@@ -195,7 +196,8 @@ fn trailer(step: Step, number: u64) -> [u8; TRAILER] {
     trailer
 }
 
-/// The bytes of a message, whose trailer must be of this step and number.
+/// Returns the bytes of a message. [`Error::Ended`] if the sender has left, [`Error::Message`] if the trailer is not of this step and
+/// number.
 fn content(rank: u32, mut message: Vec<u8>, step: Step, number: u64) -> Result<Vec<u8>> {
     let bytes = message.len().checked_sub(TRAILER);
     let bytes = bytes.ok_or(Error::Message { rank })?;

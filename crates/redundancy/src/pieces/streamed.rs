@@ -1,5 +1,5 @@
-//! A record that is rebuilt from its start to its end, and copied into a repository while it is: a bounded buffer between the thread
-//! that rebuilds and the thread that copies.
+//! A bounded buffer between a thread that rebuilds a record from its start to its end, and a thread that copies the record into a
+//! repository meanwhile.
 
 use super::payload_start;
 use crate::rebuilding::Sink;
@@ -12,25 +12,26 @@ use tierflow_store::container::{Head, Source};
 use tierflow_store::{Piece, Repository, Vault};
 use tierflow_sync::{Condvar, Mutex};
 
-/// Bytes in the buffer from which on the rebuilding thread waits, unless the copying thread waits for later ones.
+/// Capacity of the buffer in bytes. The rebuilding thread waits while the buffer has as many, unless the copying thread waits for later
+/// bytes.
 const CAPACITY: usize = 32 << 20;
 
 #[derive(Debug, Default)]
 struct BufferState {
-    /// Bytes of the record that were not read yet: chunks in their order, without gaps.
+    /// Chunks of the record with bytes that were not read yet, in their order, without gaps.
     chunks: VecDeque<Chunk>,
     /// The offset in the record behind the last chunk.
     end: u64,
     /// Bytes of all chunks.
     buffered: usize,
-    /// Reads that wait for bytes behind `end`.
+    /// Number of reads that wait for bytes behind `end`.
     waiting_reads: usize,
-    /// Bytes of the head, and the offset of the payload, once the head was read. Bytes of the payload are read once, those before
-    /// it several times.
+    /// Bytes of the head, and the offset of the payload; `None` until the head was read. Bytes of the payload are read once, bytes
+    /// before it several times.
     payload: Option<(u64, u64)>,
     /// True if the record has the checksum that was protected; `None` until that is known.
     is_right: Option<bool>,
-    /// The copying thread reads no more.
+    /// True if the copying thread reads no more.
     is_closed: bool,
 }
 
@@ -38,12 +39,12 @@ struct BufferState {
 struct Chunk {
     start: u64,
     bytes: Arc<Vec<u8>>,
-    /// Bytes that were not read yet.
+    /// Number of bytes that were not read yet.
     unread: u64,
 }
 
 impl BufferState {
-    /// Counts bytes of one chunk as read, and frees the first chunks as far as all of their bytes are.
+    /// Counts bytes of one chunk as read, and frees the first chunks that are read completely.
     fn count_read(&mut self, at: u64, bytes: u64) {
         let index = self.chunks.partition_point(|chunk| chunk.start <= at);
         if let Some(chunk) = index.checked_sub(1).and_then(|at| self.chunks.get_mut(at)) {
@@ -84,7 +85,7 @@ impl Buffer {
         }
     }
 
-    /// The head was read: bytes before the payload are not needed any more.
+    /// Notes that the head was read, and counts all bytes before the payload as read.
     fn drop_head(&self, head: &Head) {
         let (mut state, payload) = (self.state.lock(), payload_start(head));
         state.payload = Some((u64::from(head.length), payload));
@@ -100,13 +101,13 @@ impl Buffer {
         self.changed.notify_all();
     }
 
-    /// Says whether the record is right. The first answer counts.
+    /// Sets whether the record has the right checksum. Only the first call counts.
     fn decide(&self, is_right: bool) {
         self.state.lock().is_right.get_or_insert(is_right);
         self.changed.notify_all();
     }
 
-    /// Waits until it is known whether the record is right; an error if it is not.
+    /// Waits until it is known whether the record has the right checksum. Returns an error if it has not.
     fn wait_for_decision(&self) -> tierflow_store::Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -118,7 +119,7 @@ impl Buffer {
         }
     }
 
-    /// Nothing is read any more: what follows is discarded.
+    /// Notes that nothing is read any more, and discards all chunks, later ones too.
     fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -127,7 +128,7 @@ impl Buffer {
     }
 }
 
-/// The record as the copying thread reads it: without the zeros between head and payload.
+/// The record for the copying thread, without the zeros between head and payload.
 #[derive(Debug)]
 struct BufferSource(Arc<Buffer>);
 
@@ -151,7 +152,7 @@ impl Source for BufferSource {
             });
             let Some((chunk, skip)) = within else {
                 if at < state.end || state.is_right == Some(false) {
-                    // The block was read and freed, or will not be written.
+                    // The bytes were read and freed, or will not come.
                     return Err(tierflow_store::Error::Cancelled);
                 }
                 state.waiting_reads += 1;
@@ -177,14 +178,14 @@ impl Source for BufferSource {
     }
 }
 
-/// A [`Sink`] whose bytes a thread of its own copies into a repository.
+/// A [`Sink`] with a thread that copies its bytes into a repository.
 pub(crate) struct RepositorySink<'s> {
     buffer: Arc<Buffer>,
     thread: Option<ScopedJoinHandle<'s, tierflow_store::Result<()>>>,
 }
 
 impl<'s> RepositorySink<'s> {
-    /// Starts the thread, for a record of `length` bytes. Errors call it `name`.
+    /// Starts the thread, for a record of `length` bytes. Errors call the record `name`.
     pub(crate) fn start<'env>(
         scope: &'s Scope<'s, 'env>,
         repository: &'env Repository,
@@ -235,7 +236,7 @@ impl Sink for RepositorySink<'_> {
 
 impl Drop for RepositorySink<'_> {
     fn drop(&mut self) {
-        // The copy is given up.
+        // Unless the sink was committed, this ends the copy with an error.
         let _cancelled = self.end(false);
     }
 }

@@ -1,4 +1,4 @@
-//! Rebuilds without the application: the ranks of a group are threads of one process, over the directories of their nodes.
+//! Rebuilding without the application: threads of one process act as the ranks of a group, over the directories of their nodes.
 
 use super::pending::PendingVersions;
 use super::worker::Worker;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tierflow_store::{Options, Repository};
 use tierflow_sync::{Condvar, Mutex};
 
-/// The directories of a group's nodes, as far as they are there, wherever they are mounted.
+/// The available directories of a group's nodes, wherever they are mounted.
 ///
-/// No application may use them meanwhile.
+/// No application may use the directories meanwhile.
 #[derive(Debug, Clone)]
 pub struct NodeDirectories {
     /// The directory of each rank; `None` if no node has one.
@@ -26,15 +26,15 @@ pub struct NodeDirectories {
 pub struct RebuiltVersion {
     /// The version.
     pub version: u64,
-    /// The ranks of the set, or those that are lost if whole sets are.
+    /// The ranks of the set; if whole sets are lost, the lost ranks.
     pub ranks: Vec<u32>,
     /// The members whose piece or parity was lost, and is rebuilt unless there is an `error`.
     pub lost: Vec<Lost>,
-    /// Why it cannot be rebuilt.
+    /// The reason why the version cannot be rebuilt; `None` if it is rebuilt.
     pub error: Option<Error>,
 }
 
-/// The size of a group, as its last run had it.
+/// The size of a group in its last run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     /// The last epoch in which pieces were written.
@@ -42,7 +42,7 @@ struct Group {
     ranks: u32,
 }
 
-/// The number of ranks that a group has at least, by the sets of one of them.
+/// Returns the least number of ranks that a group has, by the sets in the manifests of one rank.
 fn ranks_of_manifests(store: &ParityStore) -> Result<u32> {
     let mut ranks = 0;
     for version in store.versions()? {
@@ -53,14 +53,14 @@ fn ranks_of_manifests(store: &ParityStore) -> Result<u32> {
     Ok(ranks)
 }
 
-/// A message of another thread is waited for no longer.
+/// Longest wait for a message of another thread.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Messages from one rank to another that are not received yet, at most.
+/// Largest number of messages from one rank to another that are not received yet.
 const WINDOW: usize = 32;
 
 impl NodeDirectories {
-    /// Finds the ranks that have pieces or parity in these directories. Of several directories of a rank, the one counts to which its
-    /// last run wrote.
+    /// Finds the ranks that have pieces or parity in these directories. If a rank has several directories, the one counts to which the
+    /// rank's last run wrote.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read.
@@ -97,7 +97,7 @@ impl NodeDirectories {
         })
     }
 
-    /// The ranks that have no directory.
+    /// Returns the ranks that have no directory.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
         let ranks = (0..).zip(&self.ranks);
@@ -105,8 +105,8 @@ impl NodeDirectories {
         missing.map(|(rank, _)| rank).collect()
     }
 
-    /// Rebuilds what is lost of the versions that were protected, and names all of these. Ranks [without a directory](Self::missing) get
-    /// theirs in `spare`, to be mounted in the place of a lost node's.
+    /// Rebuilds the lost pieces and parity of the versions that were protected, and returns all of these versions. Ranks
+    /// [without a directory](Self::missing) get theirs in `spare`, to be mounted in place of a lost node's directory.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read or written, or an application uses it.
@@ -198,10 +198,10 @@ fn set_lost(version: u64, ranks: Vec<u32>) -> RebuiltVersion {
     }
 }
 
-/// The results of a rank by the places of the versions in the list.
+/// The results of a rank, by the indexes of the versions in the list of versions to rebuild.
 type OfRank = BTreeMap<usize, std::result::Result<Vec<Lost>, Error>>;
 
-/// Rebuilds as one rank the versions of its sets.
+/// Rebuilds the versions of one rank's sets, as this rank.
 fn rebuild_as(mut worker: Worker, wanted: &[ToRebuild]) -> Result<OfRank> {
     let mut results = BTreeMap::new();
     for (at, one) in wanted.iter().enumerate() {
@@ -213,7 +213,7 @@ fn rebuild_as(mut worker: Worker, wanted: &[ToRebuild]) -> Result<OfRank> {
     Ok(results)
 }
 
-/// A rank that sends, and one that receives.
+/// A rank that sends, and a rank that receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Pair {
     from: u32,
@@ -228,7 +228,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// Calls `attempt` with the messages of a pair of ranks until it answers, or `patience` is over.
+    /// Calls `attempt` with the messages of a pair of ranks until `attempt` returns a value, or `patience` is over.
     fn until<T>(
         &self,
         pair: Pair,

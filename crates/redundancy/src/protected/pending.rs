@@ -8,17 +8,17 @@ use tierflow_sync::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
-    /// Being saved in the repository.
+    /// Versions that are being saved in the repository.
     saving: BTreeSet<u64>,
-    /// Saved, and not protected.
+    /// Versions that are saved, and not protected yet.
     pending: BTreeSet<u64>,
-    /// Being protected.
+    /// The version that is being protected.
     protecting: Option<u64>,
-    /// The version that is being protected was discarded or removed since that began.
+    /// True if the version in `protecting` was discarded or removed since its protection began.
     is_unwanted: bool,
     /// The error since which nothing is protected any more.
     failure: Option<Error>,
-    /// The rank protects no more.
+    /// True if the rank protects no more.
     has_ended: bool,
 }
 
@@ -26,7 +26,7 @@ struct State {
 pub(crate) struct PendingVersions {
     state: Mutex<State>,
     changed: Condvar,
-    /// Counts the blocks that were read to be protected, and the versions that are.
+    /// Number of blocks that were read to be protected, plus the number of protected versions.
     progress: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl PendingVersions {
         }
     }
 
-    /// A block of a version is about to be protected, or all of it is.
+    /// Counts progress: a block is about to be protected, or a whole version is.
     pub(crate) fn go_on(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl PendingVersions {
         self.state.lock().pending.iter().copied().collect()
     }
 
-    /// Waits until one saved version, or all, are protected or discarded.
+    /// Waits until one saved version, or all saved versions, are protected or discarded.
     pub(crate) fn wait(&self, version: Option<u64>, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut state = self.state.lock();
@@ -86,7 +86,7 @@ impl PendingVersions {
         Ok(())
     }
 
-    /// Removes versions. One that is being protected is [unwanted](ProtectingVersion::is_unwanted) from now on.
+    /// Removes versions. A removed version that is being protected is [unwanted](ProtectingVersion::is_unwanted) from now on.
     pub(crate) fn discard(&self, versions: &BTreeSet<u64>) {
         self.change(|state| {
             state.pending.retain(|version| !versions.contains(version));
@@ -95,7 +95,7 @@ impl PendingVersions {
         });
     }
 
-    /// Waits until a version is not being protected, for `patience` at most.
+    /// Waits at most `patience` until a version is not being protected.
     pub(crate) fn wait_unprotected(&self, version: u64, patience: Duration) {
         let begun = Instant::now();
         let mut state = self.state.lock();
@@ -105,7 +105,8 @@ impl PendingVersions {
         }
     }
 
-    /// Marks a version that is being protected from now on, unless it was removed or discarded since it was saved.
+    /// Marks a version as being protected until the returned value is dropped. Returns `None` if the version was removed or discarded
+    /// since it was saved.
     pub(crate) fn protecting(&self, version: u64) -> Option<ProtectingVersion<'_>> {
         let mut state = self.state.lock();
         state.pending.contains(&version).then(|| {
@@ -144,7 +145,7 @@ impl PendingVersions {
     }
 }
 
-/// A version that is being saved. Dropped, it was not.
+/// A version that is being saved. If this value is dropped without [`Saving::saved`], the version does not become pending.
 #[derive(Debug)]
 pub(crate) struct Saving<'a> {
     versions: &'a PendingVersions,
@@ -152,7 +153,7 @@ pub(crate) struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    /// Makes the version pending: it was saved.
+    /// Makes the version pending, as it is saved.
     pub(crate) fn saved(self) {
         self.versions.change(|state| {
             state.pending.insert(self.version);
@@ -168,7 +169,7 @@ impl Drop for Saving<'_> {
     }
 }
 
-/// A version that is being protected. Dropped, it stays pending.
+/// A version that is being protected. If this value is dropped without [`ProtectingVersion::done`], the version stays pending.
 #[derive(Debug)]
 pub(crate) struct ProtectingVersion<'a> {
     versions: &'a PendingVersions,
@@ -176,12 +177,12 @@ pub(crate) struct ProtectingVersion<'a> {
 }
 
 impl ProtectingVersion<'_> {
-    /// Returns true if the version was discarded or removed since.
+    /// Returns true if the version was discarded or removed since its protection began.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.versions.state.lock().is_unwanted
     }
 
-    /// Ends the version's wait. Another that was saved under the number of an unwanted one waits on.
+    /// Removes the version from the pending ones. If the version is unwanted, another version with its number stays pending.
     pub(crate) fn done(self) {
         self.versions.go_on();
         self.versions.change(|state| {
@@ -212,7 +213,7 @@ mod tests {
         versions.discard(&BTreeSet::from([3]));
         assert!(first.is_unwanted() && !is_pending());
         versions.saving(3).saved();
-        // The wait is over after its patience, and takes nothing away.
+        // The wait ends after its patience, and changes nothing.
         versions.wait_unprotected(3, Duration::ZERO);
         first.done();
         assert!(is_pending());

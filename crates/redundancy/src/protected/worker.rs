@@ -1,5 +1,5 @@
-//! Protects versions one after the other, in rounds of all members of a set: each sends the list of its pending versions, and they
-//! protect the oldest that is in all lists.
+//! Protecting versions one after the other, in rounds of all members of a set. In a round, each member sends the list of its pending
+//! versions, and the members protect the oldest version that is in all lists.
 
 use super::pending::PendingVersions;
 use crate::inventory::ToRebuild;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::{Error as StoreError, Repository, guarded};
 
-/// The time between two rounds in which no version was in all lists.
+/// The time between a round in which no version was in all lists and the next round.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A rank's side of the rounds.
@@ -36,7 +36,8 @@ impl Worker {
         Ok(Pieces::new(&self.repository, self.exchange()?, &self.store))
     }
 
-    /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason within if it cannot be rebuilt.
+    /// Rebuilds the pieces and the parity that the members of a set lost of a version. The inner error is the reason why the version
+    /// cannot be rebuilt; after the outer error, this rank takes part in no more calls.
     pub(super) fn rebuild(
         &mut self,
         one: &ToRebuild,
@@ -53,8 +54,8 @@ impl Worker {
         }
     }
 
-    /// Protects the versions that all members have and that are not protected, as the members ended before they were, or as what
-    /// was protected under these numbers was `given_up`. Not those that this rank `need_not` protect.
+    /// Protects the versions that all members have and that are not protected: the members ended before, or the protected versions of
+    /// these numbers were `given_up`. Leaves out the versions that this rank `need_not` protect.
     pub(super) fn protect_rest(
         &self,
         given_up: &BTreeSet<u64>,
@@ -73,13 +74,14 @@ impl Worker {
         self.transport.flush(self.patience)
     }
 
-    /// Tells the others that this rank takes part in no more calls. If that message fails, their calls end after their patience.
+    /// Tells the other members that this rank takes part in no more calls, and returns `error`. If the message fails, their calls end
+    /// after their patience.
     fn leave(&self, error: Error) -> Error {
         let _sent = self.exchange().and_then(|exchange| exchange.leave());
         error
     }
 
-    /// Protects pending versions until this rank ends, or an error. A panic of the application's transport is one.
+    /// Protects pending versions until this rank ends, or an error occurs. A panic of the application's transport counts as an error.
     pub(super) fn run(&self) {
         let protect = || {
             while let Some(mine) = self.pending.next() {
@@ -93,12 +95,12 @@ impl Worker {
         if let Err(error) = ended.unwrap_or_else(|panic| Err(panic.into())) {
             self.pending.fail(error);
         }
-        // Members that still wait for this rank's list get an error now.
+        // Other members that wait for this rank's list get an error now.
         let leave = || self.exchange().and_then(|exchange| exchange.leave());
         let _sent = guarded("leaving its set", || Ok(leave()));
     }
 
-    /// Protects a version in a round of the set. Returns false if this rank ends.
+    /// Takes part in a round of the set, which protects at most one version. Returns false if this rank ends.
     fn round(&self, mine: &[u64]) -> Result<bool> {
         let has_ended = || self.pending.has_ended();
         let Some(all) = self.exchange()?.ready(mine, &has_ended)? else {
@@ -126,24 +128,24 @@ impl Worker {
     }
 
     fn protect(&self, version: u64) -> Result<()> {
-        // Until it is done, a removal of the version waits, and a note that it is discarded does not.
+        // While `protecting` lives, a removal of the version waits; a note that the version is discarded does not wait.
         let protecting = self.pending.protecting(version);
         let own_piece = || self.repository.own_piece(version);
         let piece = match protecting.as_ref().map(|_| own_piece()) {
-            // The version was removed or given up since it was saved. A piece that is there and cannot be opened is an error of all
-            // members.
+            // The version was removed or given up since it was saved. If the piece is there and cannot be opened, that is an error for
+            // all members.
             None | Some(Err(StoreError::NoVersion { .. } | StoreError::GivenUp { .. })) => None,
             Some(piece) => Some(piece?),
         };
         let is_on_all = self.exchange()?.all_have(version, piece.is_some())?;
         if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
-            // No member has anything of an earlier version of this number any more. A version that was discarded meanwhile stays so: the
-            // others count on this member's shares, and what they protect does not count.
+            // No member has files of an earlier version of this number any more. A version that was discarded meanwhile stays discarded.
+            // The version is protected nevertheless, as the other members need this member's shards, but the protection does not count.
             let is_wanted = || protecting.as_ref().is_some_and(|it| !it.is_unwanted());
             self.store.take_back(version, self.start, is_wanted)?;
             let pending = Arc::clone(&self.pending);
-            // The closure is asked between two blocks.
+            // The closure is called between two blocks: it counts progress, and cancels nothing.
             let piece = piece.unless(move || {
                 pending.go_on();
                 false
@@ -158,7 +160,7 @@ impl Worker {
     }
 }
 
-/// The versions of this member that are in all lists, the oldest first.
+/// Returns the versions of this member that are in all lists, the oldest first.
 fn common<'a>(mine: &'a [u64], all: &'a [Vec<u64>]) -> impl Iterator<Item = u64> + 'a {
     let has = |version: &u64| all.iter().all(|ready| ready.binary_search(version).is_ok());
     mine.iter().copied().filter(has)

@@ -9,9 +9,9 @@ use std::path::Path;
 /// The node directory of a rank that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Site {
-    /// Identifies the node's directory: machine, device and inode.
+    /// The identity of the node's directory: machine, device and inode.
     place: String,
-    /// The last epoch in which it wrote there.
+    /// The last epoch in which the rank wrote there.
     pub(super) epoch: u32,
     /// The ranks that have directories there.
     ranks: Vec<u32>,
@@ -19,7 +19,7 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(path: &Path, epoch: u32, ranks: BTreeSet<u32>) -> Self {
-        // Of this machine and no other.
+        // The boot id is unique to this machine.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = boot.unwrap_or_default();
         let found = std::fs::metadata(path);
@@ -38,16 +38,16 @@ wire!(Site {
     ranks
 });
 
-/// A directory of a rank that does not run where it is.
+/// A directory of a rank that runs on another node than the directory's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Misplaced {
-    /// Whose it is.
+    /// The rank whose directory this is.
     pub(super) rank: u32,
-    /// The first of the ranks that run there.
+    /// The first of the ranks that run on the directory's node.
     pub(super) reader: u32,
 }
 
-/// The directories of ranks of the group that run elsewhere.
+/// Returns the directories of those ranks of the group that run on other nodes.
 pub(super) fn misplaced(sites: &[Site]) -> BTreeSet<Misplaced> {
     let mut found = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -85,7 +85,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// The epoch of the last run that wrote there, if one did.
+    /// Returns the epoch of the last run that wrote to the directory; `None` if no run did.
     pub(super) fn epoch(&self) -> Option<u32> {
         let pieces = self.pieces.iter().map(|(_, (epoch, _))| *epoch);
         let truncations = self.truncations.iter().map(|truncation| truncation.epoch);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn directories_are_read_by_the_first_rank_where_they_are() {
-        // Ranks 0 and 1 run on one node; 3 has taken the place of 2, and a group of more ranks left a directory.
+        // Ranks 0 and 1 run on one node. Ranks 2 and 3 run on each other's nodes, and a larger group left a directory.
         let sites = [
             site("a", &[0, 1]),
             site("a", &[0, 1]),

@@ -3,24 +3,24 @@
 use crate::wire::wire;
 use std::collections::BTreeSet;
 
-/// A row goes on with one of so many that began last: few versions lie between those of a row.
+/// Number of rows, the last that began, with which a next version may be joined: few versions lie between those of a row.
 const NEAR: usize = 8;
 
-/// Versions from `from` to `last`, at equal distances, that were protected in earlier starts than `start` do not count.
+/// A truncation: versions from `from` to `last`, at equal distances, do not count if they were protected in an earlier start than `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Truncation {
-    /// The start that went on from an older version, or the one behind that in which the versions were discarded.
+    /// The start that went on from an older version; for discarded versions, the start after the one that discarded them.
     pub(crate) start: u64,
     /// The first version that does not count.
     pub(crate) from: u64,
-    /// The last one: [`u64::MAX`] unless the versions were discarded.
+    /// The last version that does not count: [`u64::MAX`] unless the versions were discarded.
     pub(crate) last: u64,
-    /// The distance from one of the versions to the next; 1 for a single one.
+    /// The distance from one version to the next; 1 for a single version.
     pub(crate) step: u64,
 }
 
 impl Truncation {
-    /// Returns the truncation of all versions from one on.
+    /// Returns the truncation of all versions from `from` on.
     pub(crate) fn behind(start: u64, from: u64) -> Self {
         Self {
             start,
@@ -30,7 +30,7 @@ impl Truncation {
         }
     }
 
-    /// A version that was discarded.
+    /// Returns the truncation of a discarded version.
     pub(crate) fn discarded(start: u64, version: u64) -> Self {
         Self {
             start,
@@ -54,7 +54,7 @@ impl Truncation {
         }
     }
 
-    /// Returns true if the versions were discarded one by one.
+    /// Returns true if the versions were discarded, and false for a run that went on from an older version.
     pub(super) fn is_of_discarded(self) -> bool {
         self.last != u64::MAX
     }
@@ -68,7 +68,7 @@ impl Truncation {
             last: numbers.next().unwrap_or(Some(u64::MAX))?,
             step: numbers.next().unwrap_or(Some(1))?,
         };
-        // Names of other forms are not ours.
+        // A name of another form is no truncation.
         let is_row = truncation.step > 0 && truncation.has(truncation.last);
         (is_row && truncation.name() == name).then_some(truncation)
     }
@@ -82,7 +82,7 @@ impl Truncation {
             && (version - self.from).is_multiple_of(self.step)
     }
 
-    /// Returns true if the version was discarded, in whichever start it was protected.
+    /// Returns true if the version was discarded, whatever start protected it.
     pub(crate) fn has_discarded(self, version: u64) -> bool {
         self.is_of_discarded() && self.has(version)
     }
@@ -96,7 +96,7 @@ impl Truncation {
         self.from == self.last
     }
 
-    /// The row from one of its versions to another one; `None` if there is none in between.
+    /// Returns the part of the row from its version `from` to its version `last`; `None` if `from` is above `last`.
     pub(super) fn part(self, from: u64, last: u64) -> Option<Self> {
         let step = if from == last { 1 } else { self.step };
         let part = Self {
@@ -108,7 +108,7 @@ impl Truncation {
         (from <= last).then_some(part)
     }
 
-    /// Returns one row for this and another one, which does not begin before it; `None` if that were versions at other distances.
+    /// Returns a single row for this row and `next`, which does not begin before it; `None` if their versions are not at equal distances.
     fn with(self, next: Self) -> Option<Self> {
         let step = if self.is_single() {
             next.step
@@ -133,8 +133,8 @@ wire!(Truncation {
     step
 });
 
-/// Rows of versions, with those of `old`, the rows of the same start. Three versions at equal distances make a row, or two that no number
-/// parts.
+/// Returns the rows of `versions` and of `old`, the rows of the same start. Three versions at equal distances make a row, as do two
+/// consecutive versions.
 pub(super) fn rows(
     start: u64,
     old: &BTreeSet<Truncation>,
@@ -182,7 +182,7 @@ mod tests {
             };
             assert_eq!(Truncation::parse(&truncation.name()), Some(truncation));
         }
-        // As directories have it that were written before discarded versions were noted.
+        // The name has the form of releases in which discarded versions were not noted.
         let before = "s00000000000000000003-00000000000000000012.cut";
         assert_eq!(Truncation::parse(before), Some(Truncation::behind(3, 12)));
         for other in [

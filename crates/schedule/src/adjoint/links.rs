@@ -3,17 +3,18 @@
 use crate::schedule::Schedule;
 use tierflow_engine::{Calls, Engine, HopMetrics, Metrics};
 
-/// The transfers of a link down.
+/// The traffic on a link down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     /// States that the rule sent.
     sent: usize,
-    /// The bytes, or transfers, that had arrived when it sent the last one.
+    /// Bytes or transfers that had arrived when the rule sent its last state.
     arrived: u64,
 }
 
 impl Traffic {
-    /// Returns true if a state arrived since the rule sent its last one: so it sends as many as the link carries.
+    /// Returns true if a state arrived since the rule sent its last one. The rule therefore sends as many states as the link
+    /// carries.
     fn is_idle(&mut self, sent: usize, arrived: u64, state: u64) -> bool {
         if self.sent != sent {
             *self = Self { sent, arrived };
@@ -31,8 +32,8 @@ pub struct Links {
 }
 
 impl Links {
-    /// Tells of the link down to each tier if it is idle, as [`Schedule::next_action`] asks. As soon as the length is known, there is
-    /// nothing to tell.
+    /// Returns for the link down to each tier true if it is idle, as [`Schedule::next_action`] takes it. Empty once the length of
+    /// the sweep is known.
     pub fn idle(&mut self, engine: &Engine, schedule: &Schedule) -> Vec<bool> {
         let moved = schedule.moved();
         if moved.is_empty() {
@@ -53,8 +54,9 @@ impl Links {
     }
 }
 
-/// The mean bytes of the checkpoints so far. `None` if an engine compresses them: their bytes below are fewer, and it does not cut them. An engine that stores differences
-/// is not told apart, so fewer states are sent than its links carry.
+/// Returns the mean bytes of the checkpoints so far. `None` if the engine compresses them: fewer bytes then arrive below, and
+/// the engine does not cut a state into several transfers. An engine that stores differences is not recognised, so fewer states
+/// are sent than its links carry.
 fn state_bytes(metrics: &Metrics, before: &Calls) -> Option<u64> {
     let count = metrics.checkpoint.count.saturating_sub(before.count);
     let bytes = metrics.checkpoint.bytes.saturating_sub(before.bytes);
@@ -62,7 +64,7 @@ fn state_bytes(metrics: &Metrics, before: &Calls) -> Option<u64> {
     is_plain.then(|| bytes.checked_div(count).unwrap_or(0))
 }
 
-/// Returns what arrived on a tier: its bytes, as an engine may cut a state, or its transfers.
+/// Returns the bytes that arrived on a tier, as an engine may cut a state; or the transfers, if `by_bytes` is false.
 fn arrived(hops: &[HopMetrics], tier: &str, by_bytes: bool) -> u64 {
     let hops = hops.iter().filter(|hop| hop.to == tier);
     let arrived = hops.map(|hop| if by_bytes { hop.bytes } else { hop.transfers });

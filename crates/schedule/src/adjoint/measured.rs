@@ -5,16 +5,16 @@ use crate::machine::{Machine, Tier};
 use std::time::Duration;
 use tierflow_engine::{Cause, HopMetrics, Metrics};
 
-/// States that a rate is measured with. If one transfer's time varies by as much as its mean, the mean of 16 is wrong by a quarter:
-/// plans for such rates are hardly slower.
+/// Number of states that suffice to measure a rate. If one transfer's time varies by as much as its mean, the mean of 16 is
+/// wrong by a quarter, and plans for such rates are hardly slower.
 const SAMPLE: u64 = 16;
 
-/// From one moment's metrics, or from the engine's beginning, to another's.
+/// A period between the metrics of two moments. `None` stands for the engine's beginning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period<'a>(pub(super) Option<&'a Metrics>, pub(super) &'a Metrics);
 
 impl Period<'_> {
-    /// The difference of a sum over the period.
+    /// Returns the growth of a sum over the period.
     fn carried(self, sum: impl Fn(&Metrics) -> Carried) -> Carried {
         let (before, after) = (self.0.map(&sum).unwrap_or_default(), sum(self.1));
         Carried {
@@ -31,8 +31,8 @@ struct Carried {
     busy: Duration,
 }
 
-/// Bytes per second of the first of these that carried [`SAMPLE`] states, or half of the bytes of the one that carried most.
-/// Infinite if none carried anything.
+/// Returns the bytes per second of the first element that carried enough: [`SAMPLE`] states, or half of the most bytes of any
+/// element if that is less. Infinite if none carried a byte.
 fn rate(carried: &[Carried], state: u64) -> f64 {
     let most = carried.iter().map(|carried| carried.bytes).max();
     let enough = most.unwrap_or(0).div_ceil(2);
@@ -45,19 +45,19 @@ fn rate(carried: &[Carried], state: u64) -> f64 {
 }
 
 impl Machine {
-    /// A machine of the tiers of an engine, with the rates that its transfers had so far.
+    /// Makes a machine of the tiers of an engine, with the rates that its transfers had so far.
     ///
     /// A link that carried few states up and more down counts as fast up as down, and the other way round: a rate of few transfers
-    /// may be far off. One that carried nothing at all counts as one that takes no time: see [`measure`](super::measure). The first
-    /// tier is the device. A codec is not measured: what an engine compresses counts with the size of [`StepTimes`].
+    /// may be far off. A link that carried no byte counts as one that takes no time: see [`measure`](super::measure). The first
+    /// tier is the device. A codec is not measured: states that an engine compresses count with the size in [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
         let all = [Period(None, metrics)];
         Self::within(&all, &all, all[0], steps)
     }
 
-    /// The same with the ways down and up of these periods, of each the one to be trusted most first, and the copies of one. Rooms
-    /// are those at its end.
+    /// Makes the machine of [`measured`](Self::measured) with the links of the periods in `down` and `up`, of which the first is
+    /// trusted most, and the copies of the period `copies`. Rooms are those at the end of `copies`.
     pub(super) fn within(
         down: &[Period<'_>],
         up: &[Period<'_>],
@@ -67,7 +67,7 @@ impl Machine {
         let Period(_, metrics) = copies;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
-            // The link to a tier carries what comes from any tier above.
+            // The link to a tier carries the transfers from all tiers above.
             let is_above = |name: &str| names[..at].contains(&name);
             let is_down = |hop: &HopMetrics| hop.to == tier.name && is_above(hop.from);
             let is_up = |hop: &HopMetrics| hop.from == tier.name && is_above(hop.to);
@@ -89,7 +89,7 @@ impl Machine {
                 up: rate(up.chain(down).collect()),
             }
         });
-        // All that a call takes, but for waits and memory that is touched for the first time.
+        // All time of a call, without waits and without the first touch of memory.
         let calls = |metrics: &Metrics| {
             let causes = [Cause::Copy, Cause::Plan, Cause::Lock, Cause::WakeUp];
             Carried {
@@ -115,7 +115,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// So many states of 128 MiB at a rate of MiB/s.
+    /// Returns `count` states of 128 MiB that were carried at `rate` MiB/s.
     fn states(count: u64, rate: f64) -> Carried {
         let bytes = count * 128 * MIB;
         let busy = Duration::from_secs_f64(bytes as f64 / MIB as f64 / rate);

@@ -1,4 +1,5 @@
-//! The least bytes that a cache has to fetch: a cache that knows the future gives up the bytes that are used last (Belady 1966).
+//! The least bytes that a cache has to fetch. A cache that knows the future gives up the bytes whose next use is farthest away
+//! (Belady 1966).
 
 use super::steps::{NO_READING, Step, StepKind};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// Makes the cache before step `from`. A cache without a limit, and one of no bytes, counts no fetches.
+    /// Makes the cache before step `from`. A cache without a limit, or with a capacity of 0, counts no fetches.
     pub(super) fn new(capacity: f64, steps: &[Step], from: usize) -> Self {
         let mut fetches = Self {
             capacity,
@@ -51,7 +52,7 @@ impl Fetches {
         self.by_reading.insert(reading, version);
     }
 
-    /// Gives up the bytes used last until the others fit.
+    /// Gives up the bytes whose next use is farthest away, until the others fit.
     fn give_up(&mut self) {
         while self.used > self.capacity
             && let Some(last) = self.by_reading.last_entry()

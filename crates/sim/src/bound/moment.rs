@@ -9,7 +9,7 @@ use crate::hardware::{Hardware, Hop, Link, UNLIMITED};
 struct Before {
     /// The first version checkpointed in it.
     first: usize,
-    /// Bytes checkpointed in it for whose way down the window is too short.
+    /// Bytes checkpointed in it beyond those that the window has time to write down.
     late: f64,
     /// Bytes of its versions that are restored after the moment, each once.
     restored: f64,
@@ -35,7 +35,7 @@ pub(super) struct Moment<'a> {
     from: usize,
     to: usize,
     hops: Vec<HopState>,
-    /// By version written before the moment: true if it was restored after it.
+    /// By version written before the moment: true if the window behind the moment restores it.
     seen: Vec<bool>,
     /// Bytes of versions restored after the moment, each once.
     restored: f64,
@@ -113,8 +113,8 @@ impl<'a> Moment<'a> {
         })
     }
 
-    /// Extends the window by a step. Returns the ns that are lost by its end beside those lost before the moment and `least`, which
-    /// are lost in the window whatever lies above.
+    /// Extends the window by a step. Returns the ns that are lost until its end in addition to those before the moment and to
+    /// `least`. The window loses `least` ns wherever bytes lie.
     pub(super) fn extend(&mut self, least: f64) -> f64 {
         let Some(step) = self.steps.get(self.to) else {
             return 0.0;
@@ -142,16 +142,16 @@ impl<'a> Moment<'a> {
 }
 
 impl HopState {
-    /// Returns the ns lost if the windows before the moment are too short for their late bytes, and the window behind it for these.
+    /// Returns the ns lost if a window before the moment has late bytes, and the window behind it has `late` bytes.
     fn lost_ns(&self, late: f64) -> f64 {
         if late <= 0.0 {
             return 0.0;
         }
         let lost = self.before.iter().map(|before| {
-            // Bytes written before and read after serve both if they are above.
+            // Bytes above that are written before and read after save a way down and a way up.
             let room = self.above + before.restored.min(self.above);
             let (down, up) = ((before.late, self.down), (late, self.up));
-            // The room serves best where bytes are slowest.
+            // The room saves most time in the slower direction.
             let (slow, fast) = match self.down < self.up {
                 true => (down, up),
                 false => (up, down),

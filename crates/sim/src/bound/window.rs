@@ -13,7 +13,7 @@ pub(super) struct Window<'a> {
     to: usize,
     /// Bytes that all tiers above each tier hold.
     above: Vec<f64>,
-    /// Number of checkpoints before the window: earlier versions are older than it.
+    /// Number of checkpoints before the window. Versions with smaller numbers are older than the window.
     first: usize,
     /// Bytes checkpointed within the window that have to be kept.
     live: f64,

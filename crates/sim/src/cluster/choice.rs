@@ -32,9 +32,9 @@ pub struct Choice {
 ///
 /// Bytes are counted in `steps` equal parts of the budget, each option's rounded up. So the choice is within the
 /// budget, and the best of all if all options' bytes are multiples of a part. If the budget suffices for all jobs, or
-/// none writes, bytes do not matter and one part will do.
+/// no job writes, bytes do not matter and `steps` has no effect.
 ///
-/// Takes time and as many bytes as candidates times `nodes` times `steps`.
+/// The time, and the bytes of memory, grow as the number of candidates times `nodes` times `steps`.
 #[must_use]
 pub fn least_loss(
     candidates: &[Candidate],
@@ -57,12 +57,12 @@ pub fn least_loss(
         }
     };
     let row = nodes + 1;
-    // The least loss, by parts of the budget, then by nodes freed (all that are needed, or more).
+    // The least loss by parts of the budget, then by nodes freed. The last column stands for `nodes` or more.
     let mut least = vec![u64::MAX; row * (steps + 1)];
     for parts in 0..=steps {
         least[parts * row] = 0;
     }
-    // The way to each state, by candidate: 0, or one more than the option by which it was reached.
+    // By candidate and state: one more than the option by which the state was reached; 0 if the candidate did not change it.
     let mut came: Vec<Vec<u8>> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         let freed = usize::try_from(candidate.nodes).unwrap_or(nodes).min(nodes);
@@ -71,13 +71,13 @@ pub fn least_loss(
         let options: Vec<_> = options
             .filter_map(|(option, number)| Some((option.loss, step_of(option.bytes)?, number)))
             .collect();
-        // From the most parts and nodes down, so that each state is read before this candidate changes it.
+        // Parts and nodes fall, so that each state is read before this candidate changes it.
         for parts in (0..=steps).rev() {
             for to in (1..row).rev() {
                 let at = parts * row + to;
                 for &(loss, takes, number) in options.iter().filter(|option| option.1 <= parts) {
                     let from = (parts - takes) * row + to.saturating_sub(freed);
-                    // Nothing is to be gained by jobs without nodes.
+                    // A job without nodes and bytes does not change the state.
                     let reached = least[from].saturating_add(loss);
                     if from != at && reached < least[at] {
                         (least[at], by[at]) = (reached, number);

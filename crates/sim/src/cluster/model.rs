@@ -60,7 +60,7 @@ impl WorkloadModel {
             .collect();
         let work: u64 = batch.iter().map(|job| job.nodes * job.runs).sum();
         let span = work as f64 / cluster.nodes.max(1) as f64 / self.load;
-        // A load that is no share of the cluster has all jobs arrive at once.
+        // With a load of 0 or no number, all jobs arrive at once.
         let span = if span.is_finite() { span } else { 0.0 };
         // Jobs arrive evenly over the span, from 0 on.
         let over = |at: usize, of: usize| (span * at as f64 / of.max(1) as f64) as u64;

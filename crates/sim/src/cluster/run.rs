@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 /// Steps in which the bytes that can be written before a deadline are counted. Options are rounded up to a step.
 const STEPS: usize = 32;
 
-/// Of events at the same moment, ends come first.
+/// An event of the queue. Among events of the same moment, ends come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A batch job has run to its end, if it was not stopped since its `n`-th beginning.
+    /// A batch job has run to its end. Outdated if the job was stopped since this beginning.
     Ended(usize, u64),
-    /// A batch job was saved for an on-demand job, and its nodes are free.
+    /// The batch job was saved for the on-demand job, and its nodes are free.
     Saved(usize, usize),
     OnDemandEnded(usize),
     Submitted(usize),
@@ -44,7 +44,7 @@ struct RunningJob {
 }
 
 impl RunningJob {
-    /// Returns the run time by `now`, before it was stopped included, in ms.
+    /// Returns the run time until `now` in ms, with the time before the job was stopped.
     fn progress(&self, now: u64) -> u64 {
         self.waited.done + (now - self.begun).saturating_sub(self.waited.back)
     }
@@ -53,7 +53,7 @@ impl RunningJob {
         self.begun + self.waited.back + job.runs - self.waited.done
     }
 
-    /// Returns the part of the progress that its last own checkpoint has, in ms.
+    /// Returns the progress that the job's last own checkpoint contains, in ms.
     fn kept(&self, job: &BatchJob, now: u64) -> u64 {
         let progress = self.progress(now);
         let own = progress.checked_div(job.interval).unwrap_or(0) * job.interval;
@@ -65,7 +65,7 @@ impl RunningJob {
 #[derive(Debug, Default)]
 struct Allocation {
     held: u64,
-    /// Batch jobs whose nodes it will get.
+    /// Batch jobs whose nodes the on-demand job will get.
     awaited: BTreeSet<usize>,
 }
 
@@ -74,7 +74,7 @@ struct Allocation {
 enum Stop {
     Kill,
     Save(u64),
-    /// The job ends in time.
+    /// Wait for the job, which ends in time.
     Await,
 }
 
@@ -90,8 +90,9 @@ struct ClusterRun<'a> {
     beginnings: u64,
     queue: VecDeque<QueuedJob>,
     running: BTreeMap<usize, RunningJob>,
-    /// On-demand jobs for which no room could be made yet, by their deadlines; then those for which it is being made.
+    /// On-demand jobs for which no room could be made yet, by their deadlines.
     held_up: BTreeSet<(u64, usize)>,
+    /// On-demand jobs for which room is being made.
     allocations: BTreeMap<usize, Allocation>,
     /// Running on-demand jobs: their nodes, and how many of these were set aside.
     on_demand: BTreeMap<usize, (u64, u64)>,

@@ -27,8 +27,8 @@ struct Component {
 }
 
 impl Network {
-    /// Finds the max-min fair rates of the flows of a narrow link's component: the tightest link or trunk fixes those
-    /// that pass it, and so on. Returns these flows.
+    /// Finds the max-min fair rates of the flows of a narrow link's component, and returns these flows. The tightest link or
+    /// trunk fixes the rates of the flows that pass it, then the tightest of the others, and so on.
     pub(super) fn fill(&mut self, first: usize) -> Vec<usize> {
         let component = self.component(first);
         let share = |&at: &usize| (self.resources[at].share(), Bottleneck::Narrow(at));
@@ -51,7 +51,7 @@ impl Network {
                     }
                 }
                 Bottleneck::Narrow(at) if self.resources[at].users > 0 => {
-                    // Others were fixed since: fewer share the rest.
+                    // Flows of this link were fixed since this share was computed, and fewer flows share the rest.
                     let now = self.resources[at].share();
                     if now != share {
                         shares.push(Reverse((Ordered(now), tightest)));

@@ -31,7 +31,7 @@ impl Network {
         }
     }
 
-    /// When a flow ends, in ns that are not rounded.
+    /// Returns the time at which a flow ends, in ns that are not rounded.
     fn end(&self, flow: &Flow) -> f64 {
         match flow.limit {
             Limit::Trunk(at) => self.trunks[at].end(flow.remaining),
@@ -40,7 +40,7 @@ impl Network {
     }
 }
 
-/// All flows at once, as the definition has it: each round fixes those that pass the tightest link.
+/// Returns the rates of all flows by the definition: each round fixes the flows that pass the tightest link.
 fn filled(net: &Network) -> BTreeMap<usize, f64> {
     let flows = net.flows.iter().enumerate();
     let flows: Vec<_> = flows
@@ -114,7 +114,7 @@ fn follow(hardware: &Hardware, gpus: usize, narrow: usize, seed: u64, steps: usi
             next.is_none_or(|next| (next as f64 - first).abs() <= 1.1),
             "{which}: {next:?} {first}"
         );
-        // Until the next one ends, or something happens before.
+        // Time passes until the next flow ends, or until the next change.
         let until = now + 1 + random(300);
         let then = next.filter(|next| *next <= until).unwrap_or(until);
         for (id, left) in &mut left {

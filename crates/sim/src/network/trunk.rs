@@ -1,4 +1,4 @@
-//! Trunks: links of so many flows that not all of these are updated when one starts or ends.
+//! Trunks: links that many flows share, so that not all flows are updated when a flow starts or ends.
 //!
 //! All flows that a trunk limits have the same rate, its *level*. So a trunk counts the service that each of them gets,
 //! in bytes, as fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair
@@ -50,20 +50,23 @@ pub(super) struct Trunk {
     pub(super) level: f64,
     /// Number of flows that it limits.
     users: usize,
-    /// Flows that it limits and that have not ended, by the service with which they end, and by their starts.
+    /// Flows that it limits, without ended ones, by the service with which they end, then by their starts.
     pub(super) limited: BTreeSet<(Ordered, u64, usize)>,
-    /// Bytes that each of them got until `at`, in ns.
+    /// Bytes that each of `limited` got until `at`.
     service: f64,
+    /// Time of the last change of `service`, in ns.
     at: u64,
     /// Sum of the rates that narrow links give to flows of this trunk, in 2⁻⁶⁴ bytes/ns, so that it stays exact.
     elsewhere: i128,
     /// Number of this trunk's flows that each other trunk limits.
     others: BTreeMap<usize, usize>,
-    /// The other trunks of flows that pass this one.
+    /// The other trunks that flows of this trunk pass.
     pub(super) crossing: BTreeSet<usize>,
-    /// Components to be filled again when the level falls below, rises above, or changes. Some are outdated.
+    /// Components to be filled again when the level falls below a level. Some are outdated.
     below: BinaryHeap<LevelWatch>,
+    /// Components to be filled again when the level rises above a level. Some are outdated.
     above: BinaryHeap<Reverse<LevelWatch>>,
+    /// Components to be filled again at every change of the level. Some are outdated.
     always: Vec<ComponentId>,
 }
 
@@ -238,7 +241,7 @@ impl Network {
         let (users, old) = (trunk.users, trunk.level);
         let kink = self.highest_below(at).max(others).min(old) * BELOW;
         match users {
-            // Without a kink, the flows could not be too much for it.
+            // Flows that other links limit are too much for the trunk, so there is a kink below which it limits them.
             0 => kink.max(f64::MIN_POSITIVE),
             _ => level.max(kink).max(f64::MIN_POSITIVE),
         }
@@ -292,8 +295,7 @@ impl Network {
         }
     }
 
-    /// Marks the components of the flows that pass both trunks, if the limiting one's level has risen above the
-    /// other's.
+    /// Marks the components of the flows that pass both trunks, if the level of `limiting` has risen above that of `other`.
     fn pass(&mut self, limiting: usize, other: usize) {
         let [limits, lower] = [limiting, other].map(|at| &self.trunks[at]);
         if limits.level <= lower.level * (1.0 + ROUNDING) {

@@ -1,7 +1,7 @@
 //! The file system as a link that nodes share evenly.
 //!
-//! All flows have the same limit of their own, so at any moment all have the same rate. The *level* is the number of
-//! bytes that a flow from the beginning would have got. A flow ends when the level has risen by its bytes.
+//! A node's link limits each flow alike, so at any moment all flows have the same rate. The *level* is the number of
+//! bytes that a flow since the beginning would have got. A flow ends when the level has risen by its bytes.
 
 use crate::ordered::Ordered;
 use std::cmp::Reverse;

@@ -12,7 +12,7 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// No protection: a lost node's versions are on the file system or nowhere.
+    /// Makes no sets: a lost node's versions are on the file system or nowhere.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -22,7 +22,7 @@ impl Protection {
         }
     }
 
-    /// A partner node stores a copy.
+    /// Makes pairs of nodes that store a copy of each other's versions.
     #[must_use]
     pub fn partner() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Protection {
         }
     }
 
-    /// The nodes of a set of so many, at least 2, store its exclusive or in parts.
+    /// Makes sets of `set` nodes, at least 2, that store the exclusive or of their versions in parts.
     #[must_use]
     pub fn xor(set: usize) -> Self {
         let set = set.max(2);
@@ -43,7 +43,7 @@ impl Protection {
         }
     }
 
-    /// The nodes of a set store so many parity shards for so many data shards (Reed–Solomon).
+    /// Makes sets of `data + parity` nodes that store `parity` parity shards for `data` data shards (Reed–Solomon).
     #[must_use]
     pub fn reed_solomon(data: usize, parity: usize) -> Self {
         let data = data.max(1);

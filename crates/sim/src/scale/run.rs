@@ -18,10 +18,10 @@ struct UnflushedVersion {
 /// The state of one node.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// The versions that it has not flushed, the oldest first; that one may be being flushed.
+    /// The versions that it has not flushed, the oldest first. The flush of the oldest may be under way.
     unflushed: VecDeque<UnflushedVersion>,
     is_flushing: bool,
-    /// Time at which its application goes on from the last checkpoint, in s.
+    /// Time at which its application goes on after the last checkpoint, in s.
     resumes: f64,
     /// True while it waits for a version to be flushed.
     blocked: bool,
@@ -41,13 +41,13 @@ struct JobRun<'a> {
     now: f64,
     nodes: Vec<Node>,
     link: SharedLink,
-    /// Nodes by the end of their copies: their flushes begin then if they have none under way.
+    /// Nodes, by the time at which their copies end. A flush begins then, unless the node has one under way.
     begins: BinaryHeap<Reverse<(Ordered, usize)>>,
     blocked: usize,
     flushing: VecDeque<FlushCount>,
-    /// The last round whose version is whole on the file system; then the rounds whose versions other nodes protect,
-    /// and since when.
+    /// The last round whose version is whole on the file system.
     on_shared: usize,
+    /// The rounds whose versions other nodes protect, each with the time in s from which they do.
     protected: VecDeque<(usize, f64)>,
     /// The last round that was protected.
     on_nodes: usize,
@@ -58,15 +58,15 @@ struct JobRun<'a> {
     outcome: JobOutcome,
 }
 
-/// The end of a round by the failure of a node.
+/// The failure of a node before the round ended.
 struct NodeFailed;
 
 impl System {
     /// Plays a job, with the random numbers of a seed.
     ///
     /// # Errors
-    /// [`Error::Cluster`] if there are no nodes or GPUs, or a rate is not above 0; if the job has no rounds, slots or
-    /// interval, or never flushes.
+    /// [`Error::Cluster`] if there are no nodes or GPUs, a rate is not above 0 or `along` not in `0..1`; or if the job has no
+    /// rounds, slots, bytes or interval, or never flushes.
     pub fn run(&self, job: &Job, seed: u64) -> Result<JobOutcome> {
         self.check(job)?;
         let mut random = Random(seed);
@@ -95,7 +95,7 @@ impl System {
         Ok(run.play())
     }
 
-    /// Returns the s for which a checkpoint blocks if there is room.
+    /// Returns the time for which a checkpoint blocks if there is room, in s.
     #[must_use]
     pub fn cost(&self, job: &Job) -> f64 {
         self.bytes(job) / self.local

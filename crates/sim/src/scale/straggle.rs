@@ -1,17 +1,17 @@
 //! GPUs that are slower than others now and then.
 
-/// The slowdown of GPUs, each round anew: with a probability, by a share of the interval that is exponentially
-/// distributed.
+/// The slowdown of GPUs, drawn anew in each round. A GPU that is slowed down computes longer by a share of the interval,
+/// which is exponentially distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Straggle {
     /// The probability that a GPU is slowed down in a round; 0 for never.
     pub probability: f64,
-    /// Mean slowdown then, as a share of the interval.
+    /// Mean of the slowdowns, as a share of the interval.
     pub mean: f64,
 }
 
 impl Straggle {
-    /// Returns the slowdown that a share `u` of all draws does not exceed.
+    /// Returns the slowdown that a share `u` of all GPUs does not exceed.
     fn quantile(self, u: f64) -> f64 {
         let rest = (1.0 - u) / self.probability;
         match rest < 1.0 {
@@ -20,7 +20,7 @@ impl Straggle {
         }
     }
 
-    /// Returns the largest of so many draws, from one uniform number.
+    /// Returns the largest slowdown of `draws` GPUs, computed from one uniform number.
     pub(super) fn largest_of(self, draws: u32, uniform: f64) -> f64 {
         if self.probability <= 0.0 {
             return 0.0;

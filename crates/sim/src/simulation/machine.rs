@@ -19,7 +19,7 @@ pub(super) enum SimEvent {
     Computed(usize),
     /// The latency of a GPU's copy is over.
     Begin(usize, CopyId),
-    /// The next flow of a group ends, if the group's links were not shared anew since the `n`-th time.
+    /// The next flow of a group ends. Outdated if the group's links were shared again since the time of this number.
     Flows(usize, u64),
 }
 
@@ -92,8 +92,8 @@ impl<'a> Machine<'a> {
         self.queue.pop().map(|Reverse((.., event))| event)
     }
 
-    /// Takes the next ended copy of a group, in the order of their starts; `None` if the links were shared anew since
-    /// the `shared`-th time.
+    /// Takes the next ended copy of a group, in the order of their starts; `None` if the links were shared again after time
+    /// number `shared`.
     pub(super) fn next_ended(&mut self, group: usize, shared: u64) -> Option<(usize, CopyId)> {
         let (now, of) = (self.now, &mut self.groups[group]);
         let flow = of.network.ended(now).filter(|_| of.shared == shared)?;
@@ -154,7 +154,7 @@ impl<'a> Machine<'a> {
         owners.insert(flow, (gpu, copy));
     }
 
-    /// Ends a copy. Returns the event for the plan; for a call, once all of its copies have ended.
+    /// Ends a copy. Returns the event for the plan, or `None` while a call has other copies under way.
     pub(super) fn landed(&mut self, gpu: usize, copy: CopyId) -> Option<Event> {
         let flight = self.clients[gpu].flights.remove(&copy)?;
         if let Some(recorder) = &mut self.recorder {

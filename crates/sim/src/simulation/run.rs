@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use tierflow_plan::{Event, Ticket, World};
 
 pub(super) struct Run<'a> {
-    /// By GPU.
+    /// The plan of each GPU.
     worlds: Vec<World>,
     machine: Machine<'a>,
     at_barrier: usize,

@@ -9,7 +9,7 @@ pub(super) struct CellRandom {
 }
 
 impl CellRandom {
-    /// The numbers of the cell at this place of the sweep of a seed.
+    /// Makes the numbers of cell `at` of the sweep of a seed.
     pub(super) fn of(seed: u64, at: u64) -> Self {
         Self {
             start: random(random(seed).wrapping_add(at)),

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Uniform,
-    /// Made up in the shape of recorded ones.
+    /// Made up in the shape of recorded sizes.
     MadeUp,
     /// The sizes of the recorded shot at this place of the list.
     Recorded(usize),
@@ -17,7 +17,7 @@ pub(super) enum Shape {
     Shrinking,
     /// Any size from 2% to 198% of the mean.
     Random,
-    /// Small ones, and ones that are eight times as large: a tenth to a half of all.
+    /// Small sizes and sizes that are eight times as large. The large ones are a tenth to a half of all.
     Bimodal,
     /// From a thousandth of the largest on, each octave as likely as any other.
     Thousandfold,

@@ -85,7 +85,7 @@ enum Program {
     /// Between two writes, `reads` versions are read again; `recent` percent of these are among the newest tenth.
     /// The oldest version is dropped when more than a half of all are held.
     Again { reads: usize, recent: usize },
-    /// Binomial checkpointing with so many slots.
+    /// Binomial checkpointing with `slots` slots.
     Revolve { slots: usize },
 }
 
@@ -107,7 +107,7 @@ struct WideParameters {
 }
 
 impl WideParameters {
-    /// Draws all parameters, each whatever the others are.
+    /// Draws all parameters: most independently of the others, sizes of tiers and times in proportion to earlier draws.
     fn drawn(mut random: CellRandom) -> Self {
         let mean_kib = random.logarithmic(1 << 10, 1 << 20);
         let device_kib = mean_kib * random.logarithmic(1_000, 100_000) / 1_000;
@@ -305,7 +305,7 @@ impl fmt::Display for WideParameters {
     }
 }
 
-/// Draws, of 8: four times shots, twice each of the others.
+/// Draws the program: of 8 draws, four are shots, two each of the others.
 fn program(random: &mut CellRandom, versions: usize, seed: u64) -> Program {
     let count = [1, 1, 2, 3][random.below(4)];
     let order = any_order(random, seed);
@@ -328,7 +328,7 @@ fn program(random: &mut CellRandom, versions: usize, seed: u64) -> Program {
     }
 }
 
-/// Draws, of 16: eight times all, four times none, once each of the others.
+/// Draws the hints: of 16 draws, eight are `All`, four `None`, one each of the others.
 fn hints(random: &mut CellRandom, seed: u64) -> Hints {
     match random.below(16) {
         0..8 => Hints::All,

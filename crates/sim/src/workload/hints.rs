@@ -13,9 +13,9 @@ pub enum Hints {
     Single,
     /// All versions, before the first checkpoint.
     All,
-    /// All versions that are left, once so many percent of the restores are done: 0 for before the first of them.
+    /// All versions that are left, once this percentage of the restores is done: 0 for before the first of them.
     Late(u8),
-    /// All versions in so many parts: the first part before the first checkpoint, each other one when the restores of
+    /// All versions in this number of parts: the first part before the first checkpoint, each other part when the restores of
     /// the part before it begin.
     Parts(u8),
     /// All versions, before the first checkpoint, with mistakes.
@@ -27,7 +27,7 @@ pub enum Hints {
 pub struct Mistakes {
     /// Percentage of the hints that are wrong.
     pub percent: u8,
-    /// The versions in their places.
+    /// The versions that the wrong hints name.
     pub kind: Mistake,
     /// Seed of the places.
     pub seed: u64,
@@ -148,7 +148,7 @@ impl Mistakes {
 mod tests {
     use super::*;
 
-    /// All that is said, by the number of restores before it.
+    /// Returns all hints after the first checkpoint, by the number of restores before them.
     fn said(hints: Hints, order: &[Version]) -> Vec<(usize, Vec<Version>)> {
         let moments = (0..=order.len()).map(|at| (at, hints.after(at, order)));
         moments.filter(|(_, said)| !said.is_empty()).collect()

@@ -12,7 +12,7 @@ pub enum Order {
     Reverse,
     /// In an order drawn from this seed.
     Irregular(u64),
-    /// Blocks of so many versions, the newest block first; each block as it was checkpointed.
+    /// Blocks of this many versions, the newest block first; each block as it was checkpointed.
     ReverseBlocks(u64),
     /// Blocks of `length` versions in an order drawn from `seed`; each block as it was checkpointed.
     IrregularBlocks {

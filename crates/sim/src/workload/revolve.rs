@@ -85,8 +85,8 @@ impl Writer {
         version
     }
 
-    /// Reverses a span with `free` slots beside that of its first state. `there`: the computation is at that state
-    /// already.
+    /// Writes the reversal of a span with `free` slots beside that of its first state. `there` is true if the computation is
+    /// at that state already.
     fn reverse(&mut self, span: Span, free: usize, there: bool) {
         let Span { first, from, to } = span;
         let steps = to - from;

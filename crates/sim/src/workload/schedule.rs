@@ -33,8 +33,8 @@ pub(super) struct Entry(
     pub(super) u64,
 );
 
-/// A checkpointing schedule as `checkpoint_schedules` and like libraries make them: states of some steps are written,
-/// read, maybe more than once, and dropped, between steps of computing.
+/// A checkpointing schedule as `checkpoint_schedules` and similar libraries make them: states of some steps are written,
+/// read once or more often, and dropped, between steps of computing.
 ///
 /// ```
 /// # use tierflow_sim::{Hints, Schedule};

@@ -13,23 +13,24 @@ pub struct Shot {
     pub compute_ns: u64,
     /// The order of the restores.
     pub order: Order,
-    /// The hints about it.
+    /// The hints about the order.
     pub hints: Hints,
     /// True if the restores begin only once all flushes are done.
     pub wait: bool,
     /// True if all GPUs meet at a barrier in each iteration.
     pub coupled: bool,
-    /// Number of times that everything is restored, each time in the same order. More than 1 is for versions that are
-    /// kept.
+    /// Number of times that everything is restored, each time in the same order. More than 1 needs
+    /// [`AfterRestore::Keep`].
     pub passes: usize,
-    /// Versions that are never restored. They are dropped at the end.
+    /// Versions that are never restored, but dropped at the end.
     pub unread: HashSet<Version>,
     /// The fate of restored versions.
     pub after_restore: AfterRestore,
 }
 
 impl Shot {
-    /// Makes a reverse shot with all hints that neither waits nor is coupled, and restores everything once and for all.
+    /// Makes a shot with all hints that restores each version once, the newest first, and discards it. The shot neither waits
+    /// nor is coupled.
     #[must_use]
     pub fn new(sizes: Vec<u64>, compute_ns: u64) -> Self {
         Self {

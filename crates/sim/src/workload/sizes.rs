@@ -6,7 +6,7 @@ use crate::{Error, Result};
 /// Reads the second column of lines `version,bytes` under that heading: one recorded shot.
 ///
 /// # Errors
-/// [`Error::Trace`] with the line that has another form, or no bytes.
+/// [`Error::Trace`] with the first line that has another form, or 0 bytes.
 pub fn sizes_from_csv(text: &str) -> Result<Vec<u64>> {
     let refuse = |line: usize, text: &str| Error::Trace {
         line,
@@ -27,7 +27,7 @@ pub fn sizes_from_csv(text: &str) -> Result<Vec<u64>> {
     sizes.collect()
 }
 
-/// Makes up `count` sizes of together about `total` bytes, in the shape of the compressed wavefields of a shot. Such sizes
+/// Makes up `count` sizes whose sum is about `total` bytes, in the shape of the compressed wavefields of a shot. Such sizes
 /// grow as the square of time, peak at two thirds to nine tenths of the shot, and fall to some three quarters of the
 /// peak. Another seed gives another shot.
 #[must_use]

@@ -1,11 +1,11 @@
-//! How large a chunk to map next.
+//! The choice of the size of the next chunk.
 
 use std::time::Duration;
 
-/// A rate that is not this much better than the best before is not better.
+/// A rate counts as better if it is more than this factor times the best rate before.
 const BETTER: f64 = 1.1;
 
-/// Chooses chunk sizes: one that was set, or one that is found by doubling while that pays.
+/// The size of the next chunk: fixed, or doubled while that raises the rate of mapping.
 #[derive(Debug)]
 pub(super) struct Chunks {
     size: usize,
@@ -14,7 +14,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Always `size`.
+    /// Makes chunks of `size` bytes always.
     pub(super) fn fixed(size: usize) -> Self {
         Self {
             size,
@@ -23,7 +23,7 @@ impl Chunks {
         }
     }
 
-    /// `first`, then twice as much while the rate rises, up to `most`.
+    /// Makes a chunk of `first` bytes, then chunks of twice as many while the rate rises, up to `most`.
     pub(super) fn measured(first: usize, most: usize) -> Self {
         Self {
             size: first,
@@ -36,9 +36,9 @@ impl Chunks {
         self.size
     }
 
-    /// `bytes` took so long to map.
+    /// Notes that mapping `bytes` took the time `took`.
     pub(super) fn note(&mut self, bytes: usize, took: Duration) {
-        // A last chunk that is cut short says nothing about the size.
+        // The last chunk of an arena may be shorter. Then its rate says nothing about the size.
         if bytes < self.size || self.size >= self.most {
             return;
         }
@@ -47,7 +47,7 @@ impl Chunks {
             self.best = rate;
             self.size = self.size.saturating_mul(2).min(self.most);
         } else {
-            // Doubling did not pay: this size it is.
+            // Doubling did not pay: the size stays.
             self.most = self.size;
         }
     }

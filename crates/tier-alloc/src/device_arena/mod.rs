@@ -18,32 +18,31 @@ use crate::workers::{Stop, Workers};
 use chunks::Chunks;
 pub use report::{DeviceReport, Mapped};
 
-/// How device memory is obtained.
+/// The way in which device memory is obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceGrowth {
-    /// All of it in one call before [`DeviceArena::start`] returns (`cudaMalloc`): the baseline of
+    /// A single call obtains all of the memory before [`DeviceArena::start`] returns (`cudaMalloc`): the baseline of
     /// HiPC'22 ("direct allocation").
     DirectAlloc,
-    /// All addresses at once, and memory behind them chunk by chunk in the background (HiPC'22
+    /// All addresses are reserved at once, and memory is put behind them chunk by chunk in the background (HiPC'22
     /// §IV-A). The first chunk is usable within a fraction of a millisecond.
     IncrementalVmm {
-        /// Bytes mapped at once, rounded up to the device's granularity. `None`: from
-        /// [`DeviceGrowth::FIRST_CHUNK`] on, twice as many each time while that makes mapping
-        /// faster, up to [`DeviceGrowth::MOST_CHUNK`].
+        /// Bytes mapped at once, rounded up to the device's granularity. `None` for [`DeviceGrowth::FIRST_CHUNK`] bytes at
+        /// first, then twice as many each time while that makes mapping faster, up to [`DeviceGrowth::MOST_CHUNK`].
         chunk: Option<usize>,
     },
 }
 
 impl DeviceGrowth {
-    /// The first chunk of an arena that measures what pays, in bytes.
+    /// Bytes of the first chunk of an arena that chooses chunk sizes itself.
     pub const FIRST_CHUNK: usize = 64 << 20;
-    /// The largest, in bytes, which is what the paper maps. Mapping costs much the same for a small
-    /// chunk as for a large one: on an H100, 64 MiB chunks map at 1.5 TB/s, 256 MiB at 4.9 TB/s and
-    /// 1 GiB at 9.1 TB/s, each within 0.12 ms.
+    /// Bytes of the largest chunk of an arena that chooses chunk sizes itself: the chunks of the paper. Mapping costs
+    /// much the same for a small chunk as for a large one: on an H100, 64 MiB chunks map at 1.5 TB/s, 256 MiB at 4.9 TB/s
+    /// and 1 GiB at 9.1 TB/s, each within 0.12 ms.
     pub const MOST_CHUNK: usize = 1 << 30;
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::DirectAlloc => "DirectAlloc",
@@ -58,13 +57,13 @@ impl Default for DeviceGrowth {
     }
 }
 
-/// How a device arena is to be made.
+/// Options of a device arena.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceOptions {
-    /// How its memory is obtained.
+    /// The way in which its memory is obtained.
     pub growth: DeviceGrowth,
-    /// Devices that may read and write it too. Each makes mapping a little dearer.
+    /// Devices that may read and write the memory too. Each makes mapping a little slower.
     pub peers: Vec<Device>,
 }
 
@@ -79,7 +78,7 @@ impl From<DeviceGrowth> for DeviceOptions {
 
 /// Device memory that becomes usable from its first byte on, while it is being used.
 ///
-/// Dropping it stops the growth; what is lent stays until it is given back.
+/// Dropping the arena stops the growth. Lent memory stays until it is given back.
 ///
 /// ```
 /// # fn main() -> tierflow_tier_alloc::Result<()> {
@@ -94,21 +93,21 @@ impl From<DeviceGrowth> for DeviceOptions {
 /// ```
 #[derive(Debug)]
 pub struct DeviceArena {
-    // First, so that the threads end before anything else goes.
+    // The first field, so that the threads end before the other fields are dropped.
     _workers: Workers,
     shared: Arc<DeviceArenaState>,
     asked: usize,
     growth: DeviceGrowth,
 }
 
-/// The memory of an arena, and how far it has grown: its handle and its threads share it.
+/// The memory of an arena and its growth so far. The arena's handle and its threads share this state.
 #[derive(Debug)]
 struct DeviceArenaState {
     backing: DeviceBacking,
     usable: Watermark,
     start: Instant,
     timeline: Mutex<Vec<Mapped>, { rank::ARENA_LEAF }>,
-    /// How far it is to grow, in bytes. Locked while a chunk is mapped, or some are taken away.
+    /// Bytes to which the arena grows. The lock is held while chunks are mapped or unmapped.
     limit: Mutex<usize, { rank::ARENA }>,
 }
 
@@ -133,9 +132,9 @@ impl DeviceArena {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if the addresses cannot be had, or a peer cannot reach the memory;
-    /// [`Error::Zero`] for a chunk of 0 bytes; [`Error::Thread`]. Too little memory shows later, in
-    /// [`wait_usable`](Self::wait_usable), but for `DirectAlloc`.
+    /// [`Error::Device`] if the device does not give the addresses, or a peer cannot reach the memory; [`Error::Zero`]
+    /// for a chunk of 0 bytes; [`Error::Thread`] if the system refuses a thread. If the device has too little memory,
+    /// [`wait_usable`](Self::wait_usable) fails later; for `DirectAlloc`, this call fails with [`Error::Device`].
     pub fn start(
         device: &Device,
         capacity: usize,
@@ -176,12 +175,12 @@ impl DeviceArena {
         })
     }
 
-    /// Bytes that there are to be: what was asked for, rounded up to the device's granularity.
+    /// Returns the bytes of the whole arena: the bytes asked for, rounded up to the device's granularity.
     pub fn capacity(&self) -> usize {
         self.memory().len()
     }
 
-    /// Bytes that are usable now, from the first one on. It falls only by [`resize`](Self::resize).
+    /// Returns the bytes that are usable now, from the first byte on. Only [`resize`](Self::resize) lowers the number.
     pub fn usable(&self) -> usize {
         self.shared.usable.level()
     }
@@ -190,12 +189,12 @@ impl DeviceArena {
     ///
     /// # Errors
     ///
-    /// [`Error::Growth`] if the device ran out of memory before; [`Error::BeyondCapacity`].
+    /// [`Error::Growth`] if the device ran out of memory before; [`Error::BeyondCapacity`] if the arena has fewer bytes.
     pub fn wait_usable(&self, end: usize) -> Result<()> {
         wait_usable(&self.shared.usable, end, self.capacity())
     }
 
-    /// The memory, of which the first [`usable`](Self::usable) bytes can be lent.
+    /// Returns the memory, of which the first [`usable`](Self::usable) bytes can be lent.
     pub fn memory(&self) -> &Memory {
         self.shared.memory()
     }
@@ -238,8 +237,8 @@ impl DeviceArena {
     }
 }
 
-/// Allocates all of it by one call. Plain allocations cannot be shared with some peers and not with others,
-/// so with peers it is one chunk.
+/// Allocates the whole memory by one call. With peers, the memory is one chunk, as a plain allocation cannot be shared
+/// with some peers and not with others.
 fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<DeviceBacking> {
     if peers.is_empty() {
         return Ok(DeviceBacking::Whole(device.alloc(capacity)?));
@@ -249,7 +248,7 @@ fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<DeviceBa
     Ok(DeviceBacking::Chunks(reservation))
 }
 
-/// Rounds the bytes of a chunk up to the granularity; down at the very top, as nothing is above it to round up to.
+/// Rounds the bytes of a chunk up to the granularity, or down if rounding up would overflow.
 fn rounded(chunk: usize, granularity: usize) -> usize {
     chunk
         .checked_next_multiple_of(granularity)

@@ -10,25 +10,25 @@ pub struct DeviceReport {
     pub strategy: &'static str,
     /// Bytes asked for.
     pub asked: usize,
-    /// Bytes there are to be: those asked for, rounded up to the device's granularity.
+    /// Bytes of the whole arena: the bytes asked for, rounded up to the device's granularity.
     pub capacity: usize,
-    /// Bytes usable, from the first one on.
+    /// Usable bytes, from the first byte on.
     pub usable: usize,
-    /// Why it will not grow any more, if it failed.
+    /// The error that ended the growth, if one did.
     pub failed: Option<Error>,
     /// True if the arena grows no more.
     pub finished: bool,
-    /// How it grew, chunk by chunk.
+    /// The mapped chunks, in the order of time.
     pub timeline: Vec<Mapped>,
 }
 
 /// A chunk that was put behind an arena's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// When it was there, from the start of the arena.
+    /// Time from the start of the arena until the chunk was there.
     pub at: Duration,
     /// The chunk's bytes.
     pub bytes: usize,
-    /// How long the call took.
+    /// Duration of the call.
     pub took: Duration,
 }

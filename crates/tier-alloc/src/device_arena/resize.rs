@@ -1,18 +1,18 @@
-//! Less memory, and more again.
+//! Shrinking an arena, and growing it again.
 
 use super::{DeviceArena, DeviceBacking, DeviceGrowth, rounded};
 use crate::error::{Error, Result};
 use crate::watermark::End;
 
 impl DeviceArena {
-    /// Keeps to the first `bytes` from now on, and gives all others back to the device; or has so many again when it
-    /// returns. All of the arena if it has fewer. Returns the bytes that it keeps: those of a chunk that was mapped
-    /// across the limit stay.
+    /// Changes the arena to its first `bytes`, at most its capacity. Gives memory beyond them back to the device, or maps
+    /// the missing memory before it returns. Returns the bytes that the arena has now: more than `bytes` if a chunk was
+    /// mapped across the limit, as the whole chunk stays.
     ///
     /// # Errors
     ///
-    /// [`Error::Fixed`] for [`DeviceGrowth::DirectAlloc`]; [`Error::Device`] if something beyond is lent (it keeps its
-    /// memory then), or the device has no more.
+    /// [`Error::Fixed`] for [`DeviceGrowth::DirectAlloc`]; [`Error::Device`] if bytes beyond the limit are lent (the arena
+    /// keeps its memory then), or the device has no more memory.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         let shared = &self.shared;
         let (DeviceBacking::Chunks(reservation), DeviceGrowth::IncrementalVmm { chunk }) =

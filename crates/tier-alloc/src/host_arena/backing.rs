@@ -11,12 +11,12 @@ use crate::watermark::Watermark;
 pub(super) struct Wanted<'a> {
     pub(super) device: &'a Device,
     pub(super) capacity: usize,
-    /// The node to take pages from, if it matters.
+    /// The node to take pages from; `None` for any.
     pub(super) node: Option<u32>,
 }
 
 impl Wanted<'_> {
-    /// Host addresses, and why they will not be of the wanted node, if so.
+    /// Reserves host addresses. Returns them, and the error if the system refused to take pages from the wanted node.
     pub(super) fn reserve(&self) -> Result<(HostReservation, Option<tierflow_device::Error>)> {
         let reservation = self.device.reserve_host(self.capacity)?;
         let refused = self
@@ -26,7 +26,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The memory that an arena begins with, and how far it is usable, touched and pinned.
+/// The memory that an arena begins with, and the bytes of it that are usable, touched and pinned, as levels.
 #[derive(Debug)]
 pub(super) struct InitialBacking {
     pub(super) backing: Backing,
@@ -38,7 +38,7 @@ pub(super) struct InitialBacking {
 }
 
 impl InitialBacking {
-    /// Nothing usable, touched or pinned yet.
+    /// Makes the state in which no byte is usable, touched or pinned.
     pub(super) fn nothing_yet(backing: Backing) -> Self {
         Self {
             backing,
@@ -50,7 +50,7 @@ impl InitialBacking {
         }
     }
 
-    /// All usable, nothing touched or pinned yet.
+    /// Makes the state in which all bytes are usable, and none is touched or pinned.
     pub(super) fn usable(backing: Backing) -> Self {
         let usable = Watermark::at(backing.memory().len());
         Self {
@@ -63,12 +63,12 @@ impl InitialBacking {
 /// The kinds of an arena's memory.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// Addresses of ours.
+    /// Addresses that the operating system mapped.
     Reserved(HostReservation),
     /// Addresses that the driver puts memory behind.
     #[cfg(feature = "baselines")]
     Chunks(Reservation),
-    /// Memory of the driver's.
+    /// Memory that the driver allocated in one call.
     #[cfg(feature = "baselines")]
     Whole(Memory),
 }

@@ -1,4 +1,4 @@
-//! Copies between a host arena and the tier above it, each part by the fastest way there is.
+//! Copies between a host arena and the tier above it. Each part goes by the device or the ring, whichever is faster.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::baselines::Flush;
 use crate::error::Result;
 use crate::gate::Pass;
 
-/// The ring's rate in bytes/s, by the measurements that it was chosen for.
+/// The ring's rate in bytes/s, as measured on an H100 machine: see [`Ring`](crate::Ring).
 const RING_RATE: f64 = 19e9;
 
-/// A flush that is under way, until this is dropped.
+/// A flush that counts as under way until this value is dropped.
 #[derive(Debug)]
 #[must_use = "it counts as under way until it is dropped"]
 pub struct Transferring<'arena> {
@@ -24,9 +24,9 @@ pub struct Transferring<'arena> {
 }
 
 impl HostArena {
-    /// Tells the arena that bytes are about to be flushed into `range`, for strategies that touch pages only meanwhile or only
-    /// otherwise. Hold it for as long as that takes; a whole checkpoint at a time, so that the time between checkpoints
-    /// can be seen.
+    /// Tells the arena that bytes are about to be flushed into `range`, for strategies that touch pages only during flushes or
+    /// only between them. Hold the returned value until the flush is done. Call this once for a whole checkpoint, so that the
+    /// arena can measure the time between checkpoints.
     #[cfg_attr(not(feature = "baselines"), allow(unused_variables))]
     pub fn transferring(&self, range: Range<usize>) -> Transferring<'_> {
         Transferring {
@@ -36,12 +36,13 @@ impl HostArena {
         }
     }
 
-    /// Starts to copy bytes into the arena, from byte `at` on: by the device where the arena is pinned, through its
-    /// [`Ring`](crate::Ring) where it is not, if it has one. Where pinning is about to come by, it waits for that first.
-    /// The device copies the bytes of the transfer that this returns alone; the other bytes are there.
+    /// Starts to copy bytes into the arena, from byte `at` on. The device copies to pinned memory, and the arena's
+    /// [`Ring`](crate::Ring), if it has one, to the rest. First waits for pinning if that reaches the bytes sooner than the
+    /// ring would copy them. The device copies on after this returns, until the returned transfer ends; the bytes that the
+    /// ring copied are there.
     ///
-    /// With a ring, memory that is not pinned is never handed to the driver: that would be
-    /// not only slow, the driver makes every other copy wait for it.
+    /// With a ring, memory that is not pinned is never handed to the driver: such a copy would be slow, and the driver would
+    /// make every other copy wait for it.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl HostArena {
         self.begin(stream, direct, self.lend(range)?, dst)
     }
 
-    /// Has the device copy the first `direct` bytes, and the ring the others.
+    /// Lets the device copy the first `direct` bytes, and the ring the others.
     fn begin(
         &self,
         stream: &Stream,
@@ -96,13 +97,13 @@ impl HostArena {
         Ok(transfer)
     }
 
-    /// How many of these bytes need no ring, from the first one on.
+    /// Returns how many bytes of `range`, from the first byte on, need no ring. Waits while pinning is faster than the ring.
     fn direct(&self, range: &Range<usize>, other_is_plain: bool) -> usize {
         self.growing.need(range.end);
         if self.ring.is_none() || other_is_plain {
             return range.len();
         }
-        // As long as pinning comes nearer faster than the ring would copy, it is the faster way.
+        // Waiting for pinning is faster while it pins at least half of the rest in the time of the ring for that rest.
         let pinned = &self.growing.pinned;
         let mut left = range.len();
         loop {

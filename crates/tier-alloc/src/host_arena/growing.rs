@@ -23,9 +23,9 @@ pub(super) struct Growing {
     pub(super) usable: Watermark,
     pub(super) touched: Watermark,
     pub(super) pinned: Watermark,
-    /// How far it is to grow, in bytes.
+    /// Bytes, from the first one on, to which the arena grows.
     pub(super) limit: AtomicUsize,
-    /// How far copies have come; it never ends.
+    /// The largest end of copies and loans so far. The level never ends.
     pub(super) needed: Watermark,
     pub(super) pace: Pace,
     pin_turns: Option<PinTurns>,
@@ -80,8 +80,8 @@ impl Growing {
         }
     }
 
-    /// Pins bytes, in this process's turn where processes pin in turn. Returns `None` if the thread is to end before the
-    /// turn comes.
+    /// Pins bytes, in this process's turn if processes pin in turn. Returns `None` if the thread is to end before the turn
+    /// comes.
     pub(super) fn pin(
         &self,
         stop: &Stop,
@@ -99,7 +99,7 @@ impl Growing {
         self.backing.memory().len()
     }
 
-    /// Grows to so many bytes at first.
+    /// Limits the growth to `bytes` at first, rounded up to the granularity. `None` sets no limit.
     pub(super) fn begin_with(&self, bytes: Option<usize>) {
         if let Some(bytes) = bytes {
             let granularity = HostReservation::GRANULARITY;
@@ -109,7 +109,7 @@ impl Growing {
         }
     }
 
-    /// Bytes from the first one on that it is to grow to: all, or what was left of them.
+    /// Returns the bytes, from the first one on, to which the arena grows: all, or those that the last resize left.
     pub(super) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl Growing {
         [&self.usable, &self.touched, &self.pinned]
     }
 
-    /// Notes in the time line how far it is now.
+    /// Adds the present levels to the time line.
     pub(super) fn sample(&self) {
         let mut log = self.log.lock();
         log.timeline.push(Sample {

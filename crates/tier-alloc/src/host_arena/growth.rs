@@ -1,4 +1,4 @@
-//! The strategies, by name, and what may be set about each.
+//! The strategies by name, with their settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,26 +11,25 @@ use crate::error::{Error, Result};
 #[cfg(feature = "baselines")]
 use super::baselines::Baseline;
 
-/// How host memory is made fast.
+/// The way in which host memory is made fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostGrowth {
-    /// Piece by piece in the background: some threads touch pieces, and one pins those that were
-    /// touched, with pauses that let the application's copies through. Until a piece is pinned,
-    /// copies of it go through a [`Ring`](crate::Ring).
+    /// Memory grows piece by piece in the background: some threads touch pieces, and one thread pins touched pieces, with
+    /// pauses that let the application's copies through. Until a piece is pinned, copies from and to it go through a
+    /// [`Ring`](crate::Ring).
     ///
-    /// The HiPC'22 paper holds it impossible to pin a buffer in increments, as a copy must not
-    /// cross from one pinned piece to the next. It must not, but it can be cut there, at no cost
-    /// that could be measured; the streams of `tierflow-device` do.
+    /// The HiPC'22 paper holds it impossible to pin a buffer in increments, as a copy must not cross from one pinned piece
+    /// to the next. But a copy can be cut at the border, at no measurable cost, and the streams of `tierflow-device` do so.
     Pieces {
-        /// Bytes touched, and pinned, at once; rounded up to
-        /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY). The
-        /// time to pin one is the longest that a copy has to wait: about 1 ms for 32 MiB.
+        /// Bytes of a piece, which is touched and pinned at once; rounded up to
+        /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY). A copy waits at most for the
+        /// time to pin one piece: about 1 ms for 32 MiB.
         piece: usize,
-        /// How long nothing is pinned between two pieces.
+        /// Time without pinning between two pieces.
         pause: Duration,
-        /// Threads that touch. One touches some 8 GB/s where there are huge pages, 2 GB/s where
-        /// there are none; four about three times as much, eight five times.
+        /// Threads that touch. A single thread touches about 8 GB/s where there are huge pages, and 2 GB/s where there are
+        /// none; four threads touch about three times as much, eight about five times.
         touchers: usize,
     },
     /// A strategy to measure the others against.
@@ -39,7 +38,7 @@ pub enum HostGrowth {
 }
 
 impl HostGrowth {
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pieces { .. } => "Pieces",
@@ -48,7 +47,7 @@ impl HostGrowth {
         }
     }
 
-    /// Bytes that are touched, and pinned, at once, if memory can be given back in such parts.
+    /// Returns the bytes of a piece, if the strategy has pieces. Only such a strategy gives memory back in parts.
     pub(super) fn piece(self) -> Option<usize> {
         match self {
             Self::Pieces { piece, .. } => Some(piece),
@@ -57,7 +56,7 @@ impl HostGrowth {
         }
     }
 
-    /// The same with other parts, if it has any.
+    /// Returns the strategy with pieces of `bytes` bytes, if it has pieces.
     fn in_pieces_of(mut self, bytes: usize) -> Self {
         match &mut self {
             Self::Pieces { piece, .. } => *piece = bytes,
@@ -78,9 +77,9 @@ impl HostGrowth {
 }
 
 impl Default for HostGrowth {
-    /// 32 MiB pieces, smaller ones just before the application is expected to copy, and pauses of
-    /// 20 µs for its kernels: it pins some 27 GB/s on an H100 machine beside a checkpoint every
-    /// 5 ms, of which few wait for more than a millisecond. Half of the machine's threads touch, at most 8.
+    /// Returns pieces of 32 MiB, smaller ones just before the application is expected to copy, with pauses of 20 µs for its
+    /// kernels. Half of the machine's threads touch, at most 8. On an H100 machine this pins about 27 GB/s while the
+    /// application makes a checkpoint every 5 ms; few checkpoints wait for more than a millisecond.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self::Pieces {
@@ -91,59 +90,60 @@ impl Default for HostGrowth {
     }
 }
 
-/// On which node of main memory an arena is to lie.
+/// The node of main memory on which an arena is to lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Numa {
-    /// The one next to the device, where the machine has several and says which.
+    /// The node next to the device, if the machine has several nodes and says which one that is.
     #[default]
     NextToDevice,
-    /// Wherever the system puts it.
+    /// Any node: the system chooses.
     Any,
     /// The node of this number, while it has pages.
     Node(u32),
 }
 
-/// How a host arena is to be made.
+/// Options of a host arena.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HostOptions {
-    /// How its memory is made fast.
+    /// The way in which its memory is made fast.
     pub growth: HostGrowth,
-    /// The node that its pages are to lie on.
+    /// The node on which its pages are to lie.
     pub numa: Numa,
-    /// How far it grows by itself.
+    /// The limit of its growth ahead of copies.
     pub pace: Pace,
-    /// How many of its bytes it begins with, where it is to be [resized](super::HostArena::resize); `None` for all.
+    /// Bytes to which an arena grows at first that is [resized](super::HostArena::resize) later; `None` for all.
     pub begin: Option<usize>,
-    /// The turns in which processes pin, one at a time; `None` for none.
+    /// The turns in which processes pin, one at a time; `None` if this process pins at any time.
     pub pin_turns: Option<PinTurns>,
 }
 
-/// How far an arena of [`Pieces`](HostGrowth::Pieces) grows by itself. The other strategies know one pace only.
+/// The limit of growth ahead of copies, for an arena of [`Pieces`](HostGrowth::Pieces). All other strategies grow to the
+/// end without a break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pace {
-    /// To its end, without a break.
+    /// The arena grows to its end, without a break.
     #[default]
     Full,
-    /// Pinned this many bytes ahead of the farthest copy or loan so far, and touched four times as far. Memory that is never needed
-    /// is never touched, and pinning, which every copy within the device feels, is spread over the time in which
-    /// copies come this way at all.
+    /// The arena is pinned up to `lead` bytes beyond the largest end of a copy or loan so far, and touched four times as far beyond it. So
+    /// memory that is never needed is never touched. Pinning slows every copy within the device; with this pace it happens only while
+    /// copies reach the arena.
     AsNeeded {
         /// Bytes that are pinned ahead.
         lead: usize,
     },
-    /// Touched as far again as copies have come, at most this many bytes ahead of them, and not pinned. For devices without a driver,
-    /// whose copies pinning makes no faster.
+    /// The arena is touched up to twice the largest end of a copy or loan so far, at most `most` bytes beyond that end, and is not pinned.
+    /// The pace is for devices without a driver, whose copies pinning makes no faster.
     Doubling {
-        /// Bytes ahead at most.
+        /// Largest number of bytes that are touched ahead.
         most: usize,
     },
 }
 
 impl Pace {
-    /// How far it may be pinned while copies have come as far as `needed`.
+    /// Returns the bytes, from the first one on, that may be pinned if copies and loans have reached `needed`.
     pub(super) fn pin_to(self, needed: usize) -> usize {
         match self {
             Self::Full => usize::MAX,
@@ -152,7 +152,7 @@ impl Pace {
         }
     }
 
-    /// How far it may be touched then.
+    /// Returns the bytes, from the first one on, that may be touched if copies and loans have reached `needed`.
     pub(super) fn touch_to(self, needed: usize) -> usize {
         match self {
             Self::Full => usize::MAX,
@@ -163,7 +163,7 @@ impl Pace {
 }
 
 impl HostOptions {
-    /// Returns the options with another place for the pages.
+    /// Returns the options with another node for the pages.
     #[must_use]
     pub fn numa(mut self, numa: Numa) -> Self {
         self.numa = numa;
@@ -177,9 +177,9 @@ impl HostOptions {
         self
     }
 
-    /// Returns the options for an arena that is [resized](super::HostArena::resize) by multiples of `slab` bytes: nothing is
-    /// pinned across their borders, where they are multiples of
-    /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY).
+    /// Returns the options for an arena that is [resized](super::HostArena::resize) by multiples of `slab` bytes. If `slab` is a
+    /// multiple of [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY), no piece is pinned across the
+    /// border of two slabs.
     ///
     /// # Errors
     ///

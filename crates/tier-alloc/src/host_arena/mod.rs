@@ -35,9 +35,9 @@ pub use report::{HostReport, NodeObtained, Sample};
 use strategy::Strategy;
 pub use turns::PinTurns;
 
-/// Host memory that is usable at once or soon, and becomes fast: touched, and pinned.
+/// Host memory that is usable at once or soon, and becomes fast by touching and pinning.
 ///
-/// Dropping it stops the growth between two pieces; what is lent stays until it is given back.
+/// Dropping the arena stops the growth between two pieces. Lent memory stays until it is given back.
 ///
 /// ```
 /// # fn main() -> tierflow_tier_alloc::Result<()> {
@@ -56,7 +56,7 @@ pub use turns::PinTurns;
 /// ```
 #[derive(Debug)]
 pub struct HostArena {
-    // First, so that the threads end before anything else goes. Locked while the arena is resized.
+    // The first field, so that the threads end before the other fields are dropped. Locked while the arena is resized.
     workers: Mutex<Workers, { rank::ARENA }>,
     growing: Arc<Growing>,
     ring: Option<Ring>,
@@ -69,10 +69,9 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// [`Error::NotCuda`] for a strategy that this device has not; [`Error::Fixed`] for one that cannot
-    /// begin with a part; [`Error::Device`] if the
-    /// addresses, or the memory, cannot be had; [`Error::Zero`] for a piece of 0 bytes or no
-    /// toucher; [`Error::Thread`].
+    /// [`Error::NotCuda`] for a strategy that needs a CUDA device, if `device` is none; [`Error::Fixed`] for a strategy that
+    /// cannot begin with a part; [`Error::Device`] if the addresses or the memory are not given; [`Error::Zero`] for a piece
+    /// of 0 bytes or no toucher; [`Error::Thread`] if the system refuses a thread.
     pub fn start(
         device: &Device,
         capacity: usize,
@@ -100,7 +99,7 @@ impl HostArena {
             capacity,
             node,
         })?;
-        // Before anything grows, which keeps the driver busy.
+        // The ring starts before the growth, which keeps the driver busy.
         let ring = (growth.piece().is_some() && device.info().kind == Kind::Cuda)
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
@@ -122,18 +121,18 @@ impl HostArena {
         self.memory().len()
     }
 
-    /// Bytes that can be lent now, from the first one on: all of them from the start, for all
-    /// strategies but those that provide bytes one after the other.
+    /// Returns the bytes that can be lent now, from the first one on. From the start these are all bytes, except for
+    /// strategies that provide bytes one after the other.
     pub fn usable(&self) -> usize {
         self.growing.usable.level()
     }
 
-    /// Bytes touched so far, from the first one on.
+    /// Returns the bytes touched so far, from the first one on.
     pub fn touched(&self) -> usize {
         self.growing.touched.level()
     }
 
-    /// Bytes pinned so far, from the first one on.
+    /// Returns the bytes pinned so far, from the first one on.
     pub fn pinned(&self) -> usize {
         self.growing.pinned.level()
     }
@@ -142,7 +141,7 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// [`Error::Growth`] if the machine ran out of memory before; [`Error::BeyondCapacity`].
+    /// [`Error::Growth`] if the machine ran out of memory before; [`Error::BeyondCapacity`] if the arena has fewer bytes.
     pub fn wait_usable(&self, end: usize) -> Result<()> {
         wait_usable(&self.growing.usable, end, self.capacity())
     }
@@ -155,19 +154,19 @@ impl HostArena {
             .all(|level| level.end().is_some())
     }
 
-    /// Waits until all is touched and pinned, or why it is not is known.
+    /// Waits until all bytes are touched and pinned, or the arena grows no more for another reason.
     pub fn wait_grown(&self) {
         for level in self.growing.levels() {
             level.wait_end();
         }
     }
 
-    /// Of which copies that a caller waits for hold a pass, so that pinning waits for them.
+    /// Returns the arena's gate. A copy that a caller waits for holds a pass of it, so that pinning waits for the copy.
     pub fn gate(&self) -> &Gate {
         &self.growing.gate
     }
 
-    /// The memory, of which the first [`usable`](Self::usable) bytes can be lent.
+    /// Returns the memory, of which the first [`usable`](Self::usable) bytes can be lent.
     pub fn memory(&self) -> &Memory {
         self.growing.backing.memory()
     }

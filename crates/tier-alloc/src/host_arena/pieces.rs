@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};
 
-/// Longest wait of pinning for an interval without copies. If the application copies without pause, one 32 MiB piece in
-/// this time is 6 GB/s, and copies lose a fifth at most.
+/// Longest time that pinning waits for an interval without copies. If the application copies without pause, pinning one
+/// 32 MiB piece in this time is 6 GB/s, and copies lose a fifth of their rate at most.
 pub(super) const QUIET_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Fewest bytes pinned in one interval without copies.
@@ -47,7 +47,7 @@ struct Done {
 }
 
 impl Pieces {
-    /// Neither the piece nor the number of touchers is 0.
+    /// Makes the strategy. Neither the piece nor the number of touchers is 0.
     pub(super) fn new(piece: usize, pause: Duration, touchers: usize) -> Self {
         let granularity = HostReservation::GRANULARITY;
         Self {
@@ -75,7 +75,7 @@ impl Strategy for Pieces {
         let is_pinned = !matches!(growing.pace, Pace::Doubling { .. });
         if !is_pinned {
             growing.pinned.finish(End::Stopped);
-            // Nothing but pinning becomes faster in larger pieces.
+            // Only pinning becomes faster in larger pieces.
             self.piece = self.piece.min(HostReservation::GRANULARITY);
         }
         let end = growing.limit();
@@ -137,7 +137,7 @@ impl Work {
             if stop.is_set() {
                 return touched.finish(End::Stopped);
             }
-            // Relaxed: the count guards no data, and only has to differ for each thread.
+            // Relaxed: the count guards no data, and each call only has to return another number.
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= self.pieces {
                 return;
@@ -148,7 +148,7 @@ impl Work {
                 return touched.finish(End::Stopped);
             }
             if let Err(error) = reservation.touch(self.range(piece)) {
-                // The other threads find no piece to take.
+                // From now on, the other threads find no piece to take.
                 next.store(self.pieces, Ordering::Relaxed);
                 return touched.finish(End::Failed(error));
             }
@@ -214,7 +214,8 @@ impl Work {
         growing.pinned.finish(End::Complete);
     }
 
-    /// Waits until copies have come so far that the pace allows more. Returns false if the thread has to stop.
+    /// Waits until `allowed` returns true for the pace and the end that copies have reached. Returns false if the thread has
+    /// to stop.
     fn wait_needed(&self, stop: &Stop, allowed: impl Fn(Pace, usize) -> bool) -> bool {
         let growing = &*self.growing;
         loop {
@@ -234,9 +235,9 @@ impl Work {
     /// Waits until pinning delays no copy, or for [`QUIET_TIMEOUT`]. Returns the offset up to which to pin now: the end
     /// of the piece, or the part that can be pinned before the application's next expected copy.
     ///
-    /// While the application copies at unpredictable times, that is the smallest part that can be pinned, so that no
-    /// copy waits for long. While flushes wait for pinned memory it is the whole piece, as the application is blocked,
-    /// or soon will be, for far longer than a piece takes.
+    /// While the application copies at unpredictable times, the part is the smallest that can be pinned, so that no copy
+    /// waits for long. If copies have come beyond the start of the piece, they wait for pinned memory, and the part is not
+    /// cut for that reason: the application is blocked, or soon will be, for far longer than pinning a piece takes.
     fn wait_quiet(&self, piece: Range<usize>, estimate: &PinTimeEstimate) -> usize {
         let growing = &*self.growing;
         let whole = estimate.time(piece.len());
@@ -257,7 +258,7 @@ impl Work {
 /// An estimate of the time that pinning takes: a decaying maximum over the last pieces.
 #[derive(Debug, Default)]
 struct PinTimeEstimate {
-    /// Time in ns to pin a [`UNIT`](Self::UNIT), the least that can be pinned at once.
+    /// Time in ns to pin a [`UNIT`](Self::UNIT), the smallest part that can be pinned at once.
     unit: f64,
 }
 
@@ -265,7 +266,7 @@ impl PinTimeEstimate {
     const UNIT: usize = HostReservation::GRANULARITY;
 
     fn note(&mut self, bytes: usize, took: Duration) {
-        // The cost of the call itself would dominate in short calls.
+        // In short calls, the cost of the call itself would dominate.
         if bytes >= MIN_PINNED {
             let units = bytes.div_ceil(Self::UNIT) as f64;
             self.unit = (took.as_nanos() as f64 / units).max(self.unit * 0.9);
@@ -276,13 +277,13 @@ impl PinTimeEstimate {
         Duration::from_nanos((bytes.div_ceil(Self::UNIT) as f64 * self.unit) as u64)
     }
 
-    /// Bytes of the whole units that can be pinned in this time.
+    /// Returns the bytes of the whole units that can be pinned in `time`.
     fn bytes(&self, time: Duration) -> usize {
         (time.as_nanos() as f64 / self.unit.max(1.0)) as usize * Self::UNIT
     }
 }
 
-/// Ends the level if its thread panics: nobody touches the piece that the thread took, so nobody may wait for it.
+/// Ends the level if its thread panics: the piece that the thread took will not be touched, so no thread may wait for it.
 struct EndOnPanic<'level>(&'level Watermark);
 
 impl Drop for EndOnPanic<'_> {

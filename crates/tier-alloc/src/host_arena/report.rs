@@ -13,11 +13,11 @@ pub struct HostReport {
     pub strategy: &'static str,
     /// Bytes asked for.
     pub asked: usize,
-    /// Bytes there are: those asked for, rounded up to pages.
+    /// Bytes of the arena: the bytes asked for, rounded up to pages.
     pub capacity: usize,
     /// Bytes that can be lent.
     pub usable: usize,
-    /// Bytes touched ahead of use; 0 where the driver sees to that itself (unified memory).
+    /// Bytes touched ahead of use; 0 if the driver provides pages itself (unified memory).
     pub touched: usize,
     /// Bytes pinned.
     pub pinned: usize,
@@ -25,33 +25,32 @@ pub struct HostReport {
     pub huge_pages: Option<usize>,
     /// The node of main memory.
     pub node: NodeObtained,
-    /// The last behaviour of touching, where the strategy has several.
+    /// The last behaviour of touching, if the strategy has several.
     #[cfg(feature = "baselines")]
     pub touching: Option<Touching>,
-    /// Why the rest is not pinned, if something stands in the way. Copies of it are right, but
-    /// slower.
+    /// The reason why the other bytes are not pinned, if pinning was refused. Copies of these bytes are correct, but slower.
     pub why_unpinned: Option<WhyUnpinned>,
-    /// Why it ended early, if it failed.
+    /// The error that ended the growth, if one did.
     pub failed: Option<Error>,
     /// True if the arena grows no more.
     pub finished: bool,
-    /// How it grew, one sample for each piece touched or pinned.
+    /// The growth over time: one sample for each piece touched or pinned.
     pub timeline: Vec<Sample>,
 }
 
-/// The node of main memory that an arena was to lie on, and the one that it lies on.
+/// The node of main memory that was asked for, and the one on which the arena lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeObtained {
     /// The node asked for; `None` if it does not matter.
     pub asked: Option<u32>,
-    /// The node of the first page, once there is one and the kernel says.
+    /// The node of the first page; `None` until the page is touched, or if the kernel does not say.
     pub obtained: Option<u32>,
-    /// Why the node could not be asked for, if so.
+    /// The error with which the system refused the node, if it did.
     pub why_not: Option<Error>,
 }
 
-/// How far an arena had grown at one moment.
+/// The levels of an arena at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Time since the arena was started.

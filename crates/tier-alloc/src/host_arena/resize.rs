@@ -1,4 +1,4 @@
-//! Less memory, and more again.
+//! Shrinking an arena, and growing it again.
 
 use std::sync::atomic::Ordering;
 
@@ -10,18 +10,19 @@ use crate::error::{Error, Result};
 use crate::workers::Workers;
 
 impl HostArena {
-    /// Keeps to the first `bytes` from now on, and gives the pages of all others back to the system, unpinned; or grows
-    /// to so many again, in the background, as at first. All of the arena if it has fewer. Returns the bytes that it
-    /// keeps: where a piece was pinned across the limit, some more.
+    /// Changes the arena to its first `bytes`, at most its capacity. Unpins memory beyond them and gives its pages back to the
+    /// system, or grows the missing memory in the background, as at first. Returns the bytes that the arena has now: more than
+    /// `bytes` if a piece was pinned across the limit, as the whole piece stays.
     ///
-    /// Memory that is given back can still be lent, as ordinary memory of zeros that the system provides on first use: the
-    /// caller must not lend it. It takes as long as the system takes to free the pages
-    /// (10 to 20 GB/s), and a piece that is being touched or pinned; copies under a [`Gate`](crate::Gate) go first.
+    /// Memory that was given back can still be lent, as ordinary memory of zeros that the system provides on first use: the
+    /// caller must not lend it. The call takes the time that the system needs to free the pages (10 to 20 GB/s), after that of a
+    /// piece that is being touched or pinned. Copies under a [`Gate`](crate::Gate) go first.
     ///
     /// # Errors
     ///
-    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`](crate::HostGrowth::Pieces); [`Error::Device`] if something beyond is lent
-    /// (it keeps its memory then), or the system refuses; [`Error::Thread`], and then what is kept stays as it is.
+    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`](crate::HostGrowth::Pieces); [`Error::Device`] if bytes beyond the limit
+    /// are lent (the arena keeps its memory then), or the system refuses; [`Error::Thread`] if the system refuses a thread, and then the
+    /// arena keeps its levels and does not grow.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         let growing = &self.growing;
         let fixed = Error::Fixed {
@@ -36,7 +37,7 @@ impl HostArena {
         *workers = Workers::default();
         let capacity = growing.capacity();
         let granularity = HostReservation::GRANULARITY;
-        // As pieces are rounded where they are pinned, so that none of them is cut through.
+        // Rounded as in `Pieces::new`, so that no pinned piece is cut through.
         let piece = piece
             .checked_next_multiple_of(granularity)
             .unwrap_or(piece / granularity * granularity);
@@ -46,11 +47,12 @@ impl HostArena {
         let mut limit = before.max(kept);
         let mut given = Ok(());
         if kept < before {
-            // All of it or nothing, as far as can be known.
+            // A loan of the whole range shows whether a byte of it is lent, before any piece is given back.
             given = reservation.memory().lend_mut(kept..before).map(drop);
         }
         while given.is_ok() && kept < limit {
-            // Unpinning makes every copy of the process wait, as pinning does: a piece at a time, and copies first.
+            // Unpinning makes every copy of the process wait, as pinning does. So one piece is unpinned at a time, and copies
+            // go first.
             growing.gate.wait_empty(QUIET_TIMEOUT);
             let start = ((limit - 1) / piece * piece).max(kept);
             given = reservation.discard(start..limit);

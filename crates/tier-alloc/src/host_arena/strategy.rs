@@ -1,4 +1,4 @@
-//! The trait of strategies. A strategy is a file, and a line in `strategy_of`.
+//! The trait of strategies. Each strategy is a file with its implementation, and a line in `strategy_of`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::workers::Workers;
 
 /// A way to make host memory fast.
 pub(super) trait Strategy: Debug {
-    /// The memory, and how much of it is usable, touched and pinned from the start.
+    /// Obtains the memory. Returns it, with the bytes that are usable, touched and pinned from the start.
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking>;
 
-    /// Starts the threads that do the rest. A thread that raises a level ends it, on errors and panics too.
+    /// Starts the threads that make the memory fast. A thread that raises a level ends that level, on errors and panics too.
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()>;
 }

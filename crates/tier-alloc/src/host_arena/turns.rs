@@ -12,17 +12,17 @@ use crate::workers::Stop;
 
 /// A file that lets one of several processes pin at a time: HiPC'22's serialized registration (§IV-A).
 ///
-/// The processes name the same file. A turn is a lock of it, which ends with its process, too. Off by default: turns pay where the
-/// driver pins slower for several processes than for one. `experiments run alloc-serial` measures that on a machine.
+/// The processes name the same file. A turn is a lock of the file, which also ends with its process. An arena has no turns by default:
+/// they pay if the driver pins slower for several processes than for one. `experiments run alloc-serial` measures that on a machine.
 #[derive(Clone, Debug)]
 pub struct PinTurns(Arc<Mutex<File, { rank::ARENA }>>);
 
 impl PinTurns {
-    /// Opens the file, and makes it where there is none.
+    /// Opens the file, and makes it if there is none.
     ///
     /// # Errors
     ///
-    /// [`Error::Turns`] if it cannot be opened for writing.
+    /// [`Error::Turns`] if the file cannot be opened for writing.
     pub fn open(path: &Path) -> Result<Self> {
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(false).open(path);
@@ -33,7 +33,8 @@ impl PinTurns {
         Ok(Self(Arc::new(Mutex::new(file))))
     }
 
-    /// Does `work` in this process's turn. A file system without locks has no turns: then it is done at once.
+    /// Waits for this process's turn, and does `work` in it. A file system without locks has no turns: then `work` is done at
+    /// once.
     pub fn take<T>(&self, work: impl FnOnce() -> T) -> T {
         // Threads of one process share the file's lock, so they take turns here first.
         let file = self.0.lock();
@@ -46,9 +47,8 @@ impl PinTurns {
         done
     }
 
-    /// Does `work` in this process's turn, as [`take`](Self::take) does; returns `None` without doing it if the thread is
-    /// to end before the turn comes. The turn is asked for and asked for again, because a wait in the kernel could not be
-    /// ended.
+    /// Does `work` in this process's turn, as [`take`](Self::take) does. Returns `None` without doing it if the thread is to
+    /// end before the turn comes. Tries to take the lock again and again, because `stop` could not end a wait in the kernel.
     pub(super) fn take_unless<T>(&self, stop: &Stop, work: impl FnOnce() -> T) -> Option<T> {
         let gives_up = || stop.is_set();
         let file = poll_unless(gives_up, SHORTEST, || self.0.try_lock())?;
@@ -56,10 +56,10 @@ impl PinTurns {
             is_free(file.try_lock()).then_some(())
         })?;
         let done = work();
-        // A file system without locks refuses this, too; otherwise the lock ends with the file at the latest.
+        // A file system without locks refuses this too. Otherwise the lock ends with the file at the latest.
         let _ = file.unlock();
         drop(file);
-        // A process that waits looks at least once before this thread asks for the next turn.
+        // A waiting process tries at least once before this thread tries to take the next turn.
         std::thread::sleep(2 * SHORTEST);
         Some(done)
     }

@@ -68,7 +68,7 @@ impl ProcessRegistry {
         self.state.lock().wakes.push((number, wake));
     }
 
-    /// Member `me` writes its account and settles it with the others': its new account, and the epoch.
+    /// Writes the account of member `me`, and settles it with the other accounts. Returns the new account, and the epoch.
     pub(super) fn settle(&self, account: Account, me: u64) -> (Account, u64) {
         let mut state = self.state.lock();
         let Some(index) = state.members.iter().position(|(number, _)| *number == me) else {

@@ -1,17 +1,17 @@
 //! A budget of host memory that several engines share, as threads of a process or as processes of a machine.
 //!
-//! Members share capacity, never bytes: each member has an arena of its own, and a lease that says how much of it it
-//! may use. So a member that dies, or fails, takes nothing with it but its own.
+//! Members share capacity, never bytes: each member has its own arena, and a lease that says how many bytes of the arena
+//! it may use. So a member that dies or fails takes no other member's memory with it.
 //!
-//! A member that wants it has an equal part of the pool. What one leaves unused, others may borrow, and give back as soon
-//! as a member that has less than its fair share wants it (max-min fairness, in slabs). No two members ever hold the same
-//! slab: one is taken only when it was given back, or its holder is dead.
+//! Each member may have an equal part of the pool. Other members may borrow the slabs that a member does not want, and
+//! give them back as soon as a member that has less than its fair share wants them (max-min fairness, in slabs). No two
+//! members ever hold the same slab: a slab is taken only if it was given back, or its holder is dead.
 //!
-//! | file | its question |
+//! | file | content |
 //! |---|---|
-//! | `share` | how much may each member have? |
-//! | `local` | how do threads of a process see each other's accounts? |
-//! | `node` | how do processes of a machine? |
+//! | `share` | how many slabs each member may have |
+//! | `local` | the accounts of the threads of a process |
+//! | `node` | the accounts of the processes of a machine |
 
 mod local;
 mod node;
@@ -28,16 +28,16 @@ use crate::error::{Error, Result};
 
 use share::Account;
 
-/// How often a member that lacks or returns slabs looks: one that was killed sends no notification.
+/// Time between two queries of a member that lacks or returns slabs, as a killed member sends no notification.
 const SLOW_POLL: Duration = Duration::from_millis(500);
 
-/// How often a member looks that cannot be notified.
+/// Time between two queries of a member that cannot be notified.
 const FAST_POLL: Duration = Duration::from_millis(5);
 
-/// A callback that wakes its member. It may be called from any thread, with a lock held: it neither blocks nor asks the pool anything.
+/// A callback that wakes its member. Any thread may call it, with a lock held, so the callback neither blocks nor calls the pool.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// How a pool is to be made.
+/// Options of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
     bytes: u64,
@@ -45,10 +45,10 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Bytes that are handed out and given back at once, if nothing else is said.
+    /// Bytes of a slab, unless [`slab`](Self::slab) sets others. Slabs are handed out and given back as a whole.
     pub const SLAB: u64 = 64 << 20;
 
-    /// A pool of so many bytes, rounded down to whole slabs.
+    /// Returns options for a pool of `bytes` bytes, rounded down to whole slabs.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -57,9 +57,9 @@ impl PoolOptions {
         }
     }
 
-    /// Other slabs than of [`PoolOptions::SLAB`] bytes; rounded up to
+    /// Returns these options with slabs of `bytes` bytes, rounded up to a multiple of
     /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY), as memory is given back in such
-    /// pieces.
+    /// multiples.
     #[must_use]
     pub fn slab(mut self, bytes: u64) -> Self {
         self.slab = bytes;
@@ -75,9 +75,9 @@ impl PoolOptions {
 /// let pool = HostPool::in_process(PoolOptions::new(8 << 30))?;
 /// let mut one = pool.join(8 << 30)?;
 /// let mut other = pool.join(8 << 30)?;
-/// // It may borrow what the other one does not want …
+/// // `one` may borrow the slabs that `other` does not want …
 /// assert_eq!(one.ask(8 << 30)?.held, 8 << 30);
-/// // … and gives back what is wanted, once that is out of use.
+/// // … and gives slabs back that `other` wants, once they are out of use.
 /// other.ask(3 << 30)?;
 /// let terms = one.ask(8 << 30)?;
 /// assert_eq!(terms.keep, 5 << 30);
@@ -92,7 +92,7 @@ pub struct HostPool {
     slab: u64,
 }
 
-/// The place of the members' accounts, for each other to see.
+/// The place of the members' accounts, which each member reads.
 #[derive(Debug)]
 enum Registry {
     Local(local::ProcessRegistry),
@@ -104,7 +104,8 @@ enum Registry {
 pub struct Terms {
     /// Bytes that the member has, and may use until it gives them back.
     pub held: u64,
-    /// Bytes that the member goes on having. If they are fewer, the member is to empty the rest, and to [give it back](Lease::give_back).
+    /// Bytes that the member may go on having. If they are fewer than `held`, the member empties the rest and
+    /// [gives it back](Lease::give_back).
     pub keep: u64,
 }
 
@@ -120,7 +121,7 @@ pub struct PoolMember {
 }
 
 impl HostPool {
-    /// A pool for the threads of this process: all clones of this one.
+    /// Makes a pool for the threads of this process. All its clones are the same pool.
     ///
     /// # Errors
     ///
@@ -131,9 +132,9 @@ impl HostPool {
         })
     }
 
-    /// The pool of all processes of this user on this machine that name the same directory, which is made if it is not
-    /// there, accessible to this user alone; `None` for one in the user's runtime directory. It must be on this machine's own
-    /// file system. All name the same size. A process that is killed leaves nothing behind but its slabs, free.
+    /// Opens the pool of all processes of this user on this machine that name the same directory; `None` names one in the user's
+    /// runtime directory. A missing directory is made, accessible to this user alone. The directory must be on a local file
+    /// system, and all processes must name the same size. The slabs of a killed process are free.
     ///
     /// # Errors
     ///
@@ -165,17 +166,17 @@ impl HostPool {
         })
     }
 
-    /// Bytes that there are to share.
+    /// Returns the bytes that the members share.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.total * self.slab
     }
 
-    /// A member that uses `most` bytes at most. It has nothing until it [asks](Lease::ask).
+    /// Adds a member that uses at most `most` bytes. The member has no bytes until it [asks](Lease::ask).
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if members with another idea of the pool's size are there, or the directory went away.
+    /// [`Error::Pool`] if living members named another size of the pool, or the directory cannot be used.
     pub fn join(&self, most: u64) -> Result<Lease> {
         let account = Account {
             most: most.div_ceil(self.slab),
@@ -201,11 +202,11 @@ impl HostPool {
         })
     }
 
-    /// The members, in the order in which they joined.
+    /// Returns the members, in the order in which they joined.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the directory went away.
+    /// [`Error::Pool`] if the directory cannot be used.
     pub fn members(&self) -> Result<Vec<PoolMember>> {
         let accounts = match self.registry.as_ref() {
             Registry::Local(registry) => registry.accounts(),
@@ -222,25 +223,25 @@ impl HostPool {
     }
 }
 
-/// A member's part of a [`HostPool`]. Dropping it leaves the pool: what it had must be out of use by then. In a fork of the
-/// process that joined, dropping it does nothing.
+/// A member's part of a [`HostPool`]. Dropping the lease leaves the pool: the member's bytes must be out of use by then. In a
+/// child of the process that joined, dropping the lease does nothing.
 #[derive(Debug)]
 pub struct Lease {
     pool: HostPool,
     account: Account,
     number: u64,
-    /// In a node's registry, the file whose lock says that it lives.
+    /// The member's file, whose lock shows that the member lives; `None` in a registry of one process.
     file: Option<node::Member>,
-    /// There, too, the inotify watch that tells of changes.
+    /// The inotify watch that notifies of changes; `None` in a registry of one process, or if the system gave none.
     watch: Option<OwnedFd>,
-    /// The registry's epoch when it last looked.
+    /// The registry's epoch when this member last settled.
     seen: u64,
     owner: OwnerProcess,
 }
 
 impl Lease {
-    /// The member has a use for `wanted` bytes: says what it may use now. Ask again when that changes, or
-    /// [others](Self::has_changed) change.
+    /// Says that the member has a use for `wanted` bytes, and returns the bytes that it may use now. Ask again when the member
+    /// wants another number, or [others changed](Self::has_changed).
     ///
     /// # Errors
     ///
@@ -250,18 +251,18 @@ impl Lease {
         self.settle()
     }
 
-    /// All beyond the first `kept` bytes is out of use, and given back.
+    /// Gives back all bytes beyond the first `kept`, which must be out of use. Returns the bytes that the member may use now.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the pool's directory cannot be used; it is given back next time.
+    /// [`Error::Pool`] if the pool's directory cannot be used; then the next call gives the bytes back.
     pub fn give_back(&mut self, kept: u64) -> Result<Terms> {
         self.account.held = self.account.held.min(kept.div_ceil(self.pool.slab));
         self.account.keep = self.account.keep.min(self.account.held);
         self.settle()
     }
 
-    /// Returns the bytes that the member may use, as far as it knows.
+    /// Returns the bytes that the member may use, as of its last call.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms {
@@ -270,14 +271,14 @@ impl Lease {
         }
     }
 
-    /// Bytes handed out at once.
+    /// Returns the bytes of a slab.
     #[must_use]
     pub fn slab(&self) -> u64 {
         self.pool.slab
     }
 
-    /// Returns true if another member's account changed since this one last looked. Costs a system call at most; a member that was
-    /// killed is noticed only when another one [asks](Self::ask) or [gives back](Self::give_back).
+    /// Returns true if an account changed since this member last [asked](Self::ask) or [gave back](Self::give_back). A killed member is
+    /// noticed only when another member asks or gives back.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.drain_notifications();
@@ -288,23 +289,23 @@ impl Lease {
         now != self.seen
     }
 
-    /// Has `wake` called whenever another member within this process changes something. For members of other processes,
-    /// see [`changes`](Self::changes).
+    /// Registers `wake`, which is called whenever another member within this process changes its account. For members of other
+    /// processes, see [`changes`](Self::changes).
     pub fn wake_by(&mut self, wake: Wake) {
         if let Registry::Local(registry) = self.pool.registry.as_ref() {
             registry.wake_by(self.number, wake);
         }
     }
 
-    /// A descriptor that `poll` finds readable once a member changed something, until this one [looks](Self::has_changed): of
-    /// a pool that processes share, if the system has one left to give.
+    /// Returns a descriptor that `poll` finds readable from a change of an account until the next call of
+    /// [`has_changed`](Self::has_changed). `None` for a pool within a process, or if the system gave no descriptor.
     #[must_use]
     pub fn changes(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// The longest that its owner should go without looking whether anything [has changed](Self::has_changed); `None` if it is
-    /// notified of all that concerns it.
+    /// Returns the longest time that the owner should wait between two calls of [`has_changed`](Self::has_changed). `None` if the
+    /// owner is notified of every change that concerns it.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         let is_notified = self.file.is_none() || self.watch.is_some();
@@ -317,7 +318,7 @@ impl Lease {
         }
     }
 
-    /// Reads the pending notifications: changes from now on notify anew.
+    /// Reads the pending notifications, so that later changes notify anew.
     fn drain_notifications(&self) {
         let mut events = [0; 4096];
         while let Some(Ok(1..)) = self

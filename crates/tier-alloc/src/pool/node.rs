@@ -1,15 +1,15 @@
-//! The registry of a machine's members, as files that are locked while their owner lives.
+//! The registry of a machine's members, as files that are locked while their owners live.
 //!
 //! ```text
-//! $XDG_RUNTIME_DIR/tierflow-pool/    0700, ours
+//! $XDG_RUNTIME_DIR/tierflow-pool/    0700, owned by this user
 //!     pool                           size and epoch; locked for the microseconds in which a member settles
 //!     00000000000000000003           a member's account: locked by its owner for as long as it lives
 //! ```
 //!
-//! A member writes its own account alone, and only while it holds the lock of `pool`; so the holder of that lock
-//! sees consistent accounts. The kernel releases a lock when its owner dies, however it dies: an account that can be
-//! locked has no owner, and the next member to see it removes it. What a dead owner had half written is never used:
-//! its account is removed, and `pool` is written anew by the next to join.
+//! A member writes its own account alone, and only while it holds the lock of `pool`. So the holder of that lock sees
+//! consistent accounts. The kernel releases a lock when its owner dies, however it dies: an account that can be locked has
+//! no owner, and the next member to see it removes it. Half-written files of a dead owner are never used: its account is
+//! removed, and the next member to join writes `pool` anew.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,13 +24,13 @@ use super::share::{Account, settle};
 use crate::directory::{self, LockedFile, is_free};
 use crate::workers::Stop;
 
-/// How long to wait for the lock of `pool`: a process that was stopped while it held it keeps it.
+/// Longest wait for the lock of `pool`, which a process keeps if it is stopped (`SIGSTOP`) while it holds the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Begins `pool`, so that no other file is taken for one.
+/// The first word of `pool`, so that no other file is taken for it.
 const MAGIC: u64 = u64::from_le_bytes(*b"tierpool");
 
-/// Bytes of `pool` before the epoch.
+/// Offset of the epoch in `pool`, in bytes: the header before it is the magic, the number of slabs and the slab's bytes.
 const EPOCH_AT: u64 = 24;
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub(super) struct NodeRegistry {
     directory: PathBuf,
     total: u64,
     slab: u64,
-    /// For reading the epoch without a lock.
+    /// The file `pool`, opened for reading the epoch without a lock.
     pool: File,
 }
 
-/// The account of a member of this process.
+/// The file with the account of a member of this process.
 #[derive(Debug)]
 pub(super) struct Member(LockedFile);
 
@@ -77,7 +77,7 @@ impl NodeRegistry {
         Ok((number, member))
     }
 
-    /// The size of the pool is the one that living members go by; without any, it is ours.
+    /// Checks that the living members named this pool's size. If there are none, `pool` gets this size.
     fn agree(&self, pool: &LockedFile, is_empty: bool) -> Result<(), String> {
         let mut header = [0; EPOCH_AT as usize];
         let read = pool.file.read_exact_at(&mut header, 0);
@@ -98,7 +98,7 @@ impl NodeRegistry {
         written.map_err(|error| self.why(error))
     }
 
-    /// Member `me` writes its account and settles it with the others': its new account, and the epoch.
+    /// Writes the account of member `me`, and settles it with the other accounts. Returns the new account, and the epoch.
     pub(super) fn settle(
         &self,
         account: Account,
@@ -122,7 +122,7 @@ impl NodeRegistry {
     }
 
     pub(super) fn leave(&self, number: u64, member: Option<Member>) {
-        // Without the lock it is not bumped: the others find an account without owner when they settle next.
+        // Without the lock, the epoch is not bumped: the others find an account without owner when they settle next.
         let pool = self.lock();
         let _ = std::fs::remove_file(self.path(number));
         drop(member);
@@ -157,7 +157,8 @@ impl NodeRegistry {
         locked.map_err(|error| self.why(error))
     }
 
-    /// The living members and their accounts, in the order of their numbers; without `me`. Removes the dead.
+    /// Returns the living members other than `me` with their accounts, in the order of their numbers. Removes the accounts of
+    /// dead members.
     fn others(&self, me: Option<u64>) -> io::Result<Vec<(u64, Account)>> {
         let mut others = Vec::new();
         for entry in std::fs::read_dir(&self.directory)? {
@@ -234,7 +235,7 @@ fn bump(pool: &LockedFile) -> io::Result<()> {
     pool.file.write_all_at(&next.to_le_bytes(), EPOCH_AT)
 }
 
-/// Little-endian words.
+/// Decodes little-endian words.
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut words = [0; N];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {

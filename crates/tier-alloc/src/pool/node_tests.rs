@@ -19,7 +19,7 @@ fn options(slabs: u64) -> PoolOptions {
     PoolOptions::new(slabs * SLAB).slab(SLAB)
 }
 
-/// Looks until it holds so many slabs.
+/// Asks until the lease holds `slabs` slabs.
 fn waits_for(lease: &mut Lease, slabs: u64) {
     let begun = Instant::now();
     while lease.ask(slabs * SLAB).unwrap().held < slabs * SLAB {
@@ -96,7 +96,7 @@ fn files_are_the_users_own_and_a_directory_that_is_not_is_refused() {
 /// The pool that the child of the test below joins.
 const POOL: &str = "TIERFLOW_TEST_POOL";
 
-/// Takes half of the pool; in a child process that is to be killed it says so, and sleeps.
+/// Takes half of the pool. In a child process that is to be killed, the test reports this, and sleeps.
 #[test]
 fn half_of_a_pool_is_had_and_given_back() {
     let given = std::env::var_os(POOL).map(PathBuf::from);
@@ -112,7 +112,7 @@ fn half_of_a_pool_is_had_and_given_back() {
     assert_eq!(pool(&directory, 8).members().unwrap(), []);
 }
 
-/// A process that has half of the pool.
+/// Starts a process that has half of the pool.
 fn member(directory: &Path) -> Process {
     let mut test = this_test("pool::node::tests::half_of_a_pool_is_had_and_given_back");
     let member = Process::start(test.env(POOL, directory), "joined");
@@ -152,7 +152,7 @@ fn halves_that_the_dead_left_are_cleared_away() {
     assert_eq!(first.members().unwrap().len(), 1);
 }
 
-/// Members that want more and less all the time never use more than there is, by a count of their own.
+/// Checks that members that want more and less all the time never use more than the pool has, by a separate count.
 fn never_too_much(open: impl Fn() -> HostPool + Sync) {
     const SLABS: u64 = 7;
     let used = AtomicU64::new(0);
@@ -192,6 +192,6 @@ fn threads_and_processes_never_use_more_than_there_is() {
     let shared = HostPool::in_process(options(7)).unwrap();
     never_too_much(|| shared.clone());
     let folder = tempfile::tempdir().unwrap();
-    // Each with files of its own, as processes have.
+    // Each member opens its own files, as processes do.
     never_too_much(|| pool(&folder.path().join("pool"), 7));
 }

@@ -1,23 +1,24 @@
-//! How much each member may have: max-min fair shares, reached without any member ever exceeding what is free.
+//! The slabs that each member may have: max-min fair shares. No step takes more slabs than are free.
 //!
-//! Pure arithmetic over all members' accounts, in slabs. A member changes nothing but its own account, and only while
-//! no other member does; so every step is one transition, and `tests` goes through all of them.
+//! The functions are pure arithmetic over all members' accounts, in slabs. A member changes only its own account, and only
+//! while no other member does. So every step is one transition, and `tests` goes through all of them.
 
-/// The bytes that one member wants and has.
+/// The slabs that one member wants and has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Account {
-    /// Bytes that the member has a use for. Others may have to give back so that it gets this much of its fair share.
+    /// Slabs that the member has a use for. Other members give slabs back so that the member gets its fair share of them.
     pub(super) wanted: u64,
-    /// Bytes that the member takes at most.
+    /// Slabs that the member takes at most.
     pub(super) most: u64,
-    /// Bytes that the member has, and may be using.
+    /// Slabs that the member has, and may be using.
     pub(super) held: u64,
-    /// Bytes that the member goes on having. The rest is being emptied, to be given back.
+    /// Slabs that the member goes on having. The others of its slabs are being emptied, to be given back.
     pub(super) keep: u64,
 }
 
-/// The max-min fair division: no member gets more than it wants, and none could get more unless one that has no more than
-/// that got less (water-filling: the smallest wants are served first, the rest share what is left).
+/// Returns the max-min fair division of `total` slabs. No member gets more than it wants. A member could get more only if a
+/// member with at most as many slabs got fewer (water-filling: the smallest wants are served first, and the other members
+/// share the remaining slabs).
 pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by_key(|&member| wants[member]);
@@ -31,11 +32,11 @@ pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
     shares
 }
 
-/// Member `me` reads all accounts, and changes its own: takes what is free and its fair share, or promises
-/// to give back what others lack of theirs.
+/// Changes the account of member `me`, in view of all accounts. The member takes free slabs up to its fair share, or promises
+/// to give back slabs that others lack of their shares.
 ///
-/// Any member may hold bytes that no other lacks: a member that wants less holds up to an equal part, so that it need not ask
-/// again soon, and borrowed slabs are kept for as long as no member lacks them.
+/// A member may hold slabs that no other member lacks. A member that wants less than an equal part holds up to an equal part,
+/// so that it need not ask again soon. A member keeps borrowed slabs while no member lacks them.
 pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
     let wants: Vec<u64> = accounts.iter().map(|a| a.wanted.min(a.most)).collect();
     let shares = fair(total, &wants);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every division of at most `total` in which no member has more than it wants.
+/// Returns every division of at most `total` in which no member has more than it wants.
 fn divisions(total: u64, wants: &[u64]) -> Vec<Vec<u64>> {
     let Some((&first, others)) = wants.split_first() else {
         return vec![Vec::new()];
@@ -64,7 +64,7 @@ fn with(members: &Members, me: usize, account: Option<Account>) -> Members {
     after
 }
 
-/// Everything that may happen next.
+/// Returns every state that may follow.
 fn next(total: u64, members: &Members) -> Vec<Members> {
     let mut all = Vec::new();
     for me in 0..members.len() {
@@ -104,8 +104,8 @@ fn is_settled(total: u64, members: &Members) -> bool {
     all.all(|(account, &share)| account.keep == account.held && account.held >= share)
 }
 
-/// Every state that three members of a small pool can get into: never more than there is, and from each of them
-/// all have their fair share after a few steps of each member, in any order.
+/// Goes through every state that three members of a small pool can reach. The members never hold more slabs than the pool
+/// has. From each state, all have their fair share after a few steps of each member, in any order.
 #[test]
 fn no_member_has_too_much_and_each_gets_its_share() {
     for total in 0..=3 {

@@ -20,11 +20,10 @@ const STORAGE_WORKERS: usize = 4;
 /// Bytes of one request to storage, as the engine makes them.
 const PIECE: usize = 16 << 20;
 
-/// How long each rate is measured.
+/// Time for which each rate is measured.
 const SPAN: Duration = Duration::from_millis(1500);
 
-/// How long writes to storage are where histories are of the paper's size: a disk takes a burst faster than what comes
-/// after it.
+/// Time for which writes to storage are measured if histories have the paper's size. A disk is faster in a first burst than afterwards.
 const WRITING: Duration = Duration::from_secs(4);
 
 /// The directions of a way between two memories.
@@ -36,7 +35,7 @@ struct Rates {
 }
 
 impl Rates {
-    /// Both together are never slower than one alone; what measures slower is noise.
+    /// Returns the link of these rates. Both directions together count at least as much as one alone, as a lower rate is noise.
     fn link(self) -> Link {
         let together = self.both.max(self.down).max(self.up) as u64;
         let link = Link {
@@ -48,7 +47,7 @@ impl Rates {
     }
 }
 
-/// Bandwidths and latencies of this machine under caches of this scale.
+/// Measures the bandwidths and latencies of this machine under caches of this scale.
 pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<Hardware> {
     let span = if run.is_quick() { SPAN / 30 } else { SPAN };
     let copy = within_device(device, scale)?;
@@ -84,7 +83,7 @@ fn median(times: impl Iterator<Item = Result<f64>>) -> Result<f64> {
     Ok(Spread::of(&times.collect::<Result<Vec<_>>>()?)?.median)
 }
 
-/// ns of a copy of a few bytes.
+/// Returns the ns of a copy of a few bytes.
 fn latency(device: &Device) -> Result<f64> {
     let (memory, stream) = (device.alloc(8192)?, device.stream()?);
     let times = (0..200).map(|_| {
@@ -95,7 +94,7 @@ fn latency(device: &Device) -> Result<f64> {
     median(times)
 }
 
-/// Bytes/s of the copies that an application makes between pauses, beyond the least time of a call.
+/// Returns the bytes/s of the copies that an application makes between pauses, without the least time of a call.
 fn within_device(device: &Device, scale: &Scale) -> Result<f64> {
     let length = scale.version as usize;
     let (from, to, stream) = (
@@ -115,11 +114,11 @@ fn within_device(device: &Device, scale: &Scale) -> Result<f64> {
     Ok(length as f64 * 1e9 / median(times)?)
 }
 
-/// Host memory that is touched, and pinned where that can be.
+/// Allocates host memory that is touched, and pinned if possible.
 fn host_memory(device: &Device, length: usize) -> Result<HostReservation> {
     let memory = device.reserve_host(length.next_multiple_of(HostReservation::GRANULARITY))?;
     memory.memory().lend_mut(0..length)?.bytes_mut()?.fill(1);
-    // Unpinned, it is slower, and what was measured says so.
+    // Memory that cannot be pinned is slower, which the measured rates show.
     let _ = memory.pin(0..memory.memory().len())?;
     Ok(memory)
 }
@@ -145,7 +144,8 @@ fn between_device_and_host(device: &Device, scale: &Scale, span: Duration) -> Re
     })
 }
 
-/// Writes go to places that were never written before, as those of a new engine do; reads find what was written.
+/// Measures the rates between host memory and storage. Writes go to places that were never written before, as those of a new engine
+/// do. Reads read the written bytes.
 fn between_host_and_storage(device: &Device, span: Duration) -> Result<Rates> {
     let file = Scratch::open(&scratch())?;
     let buffers = (0..2 * STORAGE_WORKERS).map(|_| host_memory(device, PIECE));
@@ -182,10 +182,10 @@ fn between_host_and_storage(device: &Device, span: Duration) -> Result<Rates> {
     })
 }
 
-/// Moves bytes and returns how many.
+/// A function that moves bytes and returns their number.
 type Work<'a> = dyn Fn() -> Result<usize> + Sync + 'a;
 
-/// Bytes/s of all works together, each repeated in a thread of its own for `span`.
+/// Returns the bytes/s of all works together. Each is repeated in a thread of its own for `span`.
 fn rate(works: &[&Work<'_>], span: Duration) -> Result<f64> {
     let start = Barrier::new(works.len());
     let repeat = |work: &Work<'_>| -> Result<f64> {

@@ -1,5 +1,5 @@
-//! The goals, at the paper's size: 384 versions, 4 GiB on the device and 32 GiB on the host, 10 ms. What tells
-//! most comes first, and no run is begun that may not end in time.
+//! The goals, at the paper's size: 384 versions, 4 GiB on the device and 32 GiB on the host, 10 ms. The most important runs come first,
+//! and no run begins that may not end in time.
 
 use anyhow::Result;
 use tierflow_plan::Residency;
@@ -12,12 +12,12 @@ use crate::experiments::Run;
 
 struct Goals<'a> {
     run: &'a mut Run,
-    /// The bandwidths of this machine, measured a moment before.
+    /// The bandwidths of this machine, measured just before.
     hardware: Hardware,
 }
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
-    // A quarter of the history in a quarter of the caches is enough to see that all runs.
+    // A quarter of the history in a quarter of the caches is enough to see that everything runs.
     let quarters = u32::from(run.is_quick());
     let machine = Machine::open(run, quarters)?;
     let hardware = calibrate::hardware(run, &machine.device, &machine.scale)?;
@@ -46,7 +46,7 @@ impl Goals<'_> {
         })
     }
 
-    /// The tiers that a way has for this workload.
+    /// Returns the tiers that an approach has for this workload.
     fn hardware_of(&self, machine: &Machine, way: Approach, workload: &Workload) -> Hardware {
         let mut hardware = self.hardware.clone();
         hardware.tiers[0].capacity = machine.scale.device;
@@ -98,7 +98,7 @@ fn report(
     Ok(())
 }
 
-/// A history that fits the device cache: nothing but copies within the device.
+/// Measures a history that fits the device cache, so that all copies are within the device.
 fn fits(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     let versions = (machine.scale.device / machine.scale.version) as usize;
     let shot = machine.scale.shot(vec![machine.scale.version; versions]);
@@ -114,9 +114,8 @@ fn fits(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     })
 }
 
-/// A history that fits the device and the host, faster than the way between them. No disk takes part, as its rate changes from run
-/// to run.
-/// The goal: the simulator is right within a tenth.
+/// Measures a history that fits the device and the host, and that is faster than the link between them. No disk takes part, as its
+/// rate changes from run to run. The goal: the simulator is right within a tenth.
 fn without_disk(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     let scale = machine.scale;
     let versions = (scale.host / scale.version) as usize;
@@ -139,7 +138,7 @@ fn without_disk(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// All hints in all three orders; the goal is 1.15 × the bound.
+/// Measures all hints in all three orders; the goal is 1.15 × the bound.
 fn uniform(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     for (name, order) in ORDERS {
         let shot = Shot {
@@ -153,7 +152,7 @@ fn uniform(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Sizes that vary, those of recorded shots and fresh ones of their shape, in all three orders; the goal is 1.1 × the bound.
+/// Measures sizes that vary, of recorded and of made-up shots, in all three orders; the goal is 1.1 × the bound.
 fn variable(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     for (at, sizes) in machine.scale.variable(8)?.into_iter().enumerate() {
         let orders = [

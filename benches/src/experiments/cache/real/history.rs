@@ -1,4 +1,4 @@
-//! A way to keep a history, with the calls that all ways have.
+//! A history kept by one approach, with the calls that all approaches have.
 
 use anyhow::Result;
 use tierflow_device::Memory;
@@ -16,7 +16,7 @@ pub(super) enum History {
 }
 
 impl History {
-    /// A new one, whose memory is all there.
+    /// Makes an empty history, whose memory is all allocated.
     pub(super) fn new(machine: &Machine, way: Approach, workload: &Workload) -> Result<Self> {
         Ok(match way {
             Approach::Uvm => Self::Uvm(uvm(machine, workload)?),
@@ -73,7 +73,7 @@ impl History {
         }
     }
 
-    /// The engine's.
+    /// Returns the engine's metrics; `None` without an engine.
     pub(super) fn metrics(&self) -> Option<Metrics> {
         match self {
             Self::Engine(engine) => Some(engine.metrics()),
@@ -81,7 +81,7 @@ impl History {
         }
     }
 
-    /// The rates at which managed memory moved, by name.
+    /// Returns the rates at which managed memory moved, by name.
     pub(super) fn migration(&self) -> Vec<(&'static str, f64)> {
         match self {
             Self::Engine(_) => Vec::new(),
@@ -89,7 +89,7 @@ impl History {
         }
     }
 
-    /// The prefetch distance at the last restore, and of all restores in sum.
+    /// Returns the prefetch distance at the last restore, and the sum over all restores.
     pub(super) fn distances(&self) -> (u64, u64) {
         match self {
             Self::Engine(engine) => {
@@ -121,7 +121,7 @@ fn engine(machine: &Machine, way: Approach, workload: &Workload) -> Result<Engin
     Ok(engine)
 }
 
-/// Makes a history in the machine's managed memory, with as much on the device as the caches' scale says.
+/// Makes a history in the machine's managed memory, with as many bytes on the device as the device cache has.
 pub(super) fn uvm(machine: &Machine, workload: &Workload) -> Result<Uvm> {
     let managed = |bytes| machine.managed(bytes);
     Uvm::new(&machine.device, machine.scale.device, workload, managed)

@@ -2,7 +2,7 @@
 //! compute interval and device cache.
 //!
 //! A history has 96 versions in a quarter of the paper's caches (1 GiB on the device, 8 GiB on the host), or the paper's 384 versions in
-//! 4 GiB and 32 GiB where `TIERFLOW_SCALE=paper` is set. `TIERFLOW_TRACES` names a folder of recorded sizes; without it sizes are made
+//! 4 GiB and 32 GiB if `TIERFLOW_SCALE=paper` is set. `TIERFLOW_TRACES` names a folder of recorded sizes; without it sizes are made
 //! up. The experiment may run in pieces: `experiments run hpdc --minutes 8 --out FILE`, again and again with the same file.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::experiments::Run;
 /// Restores that are summed up in one point of Figure 7.
 const PARTS: usize = 12;
 
-/// The approaches that stand beside UVM, whose history lies in memory.
+/// The approaches that are compared with UVM, whose histories are in memory only.
 const IN_MEMORY: [Approach; 3] = [
     Approach::Uvm,
     Approach::ScoreInMemory,
@@ -31,10 +31,10 @@ const WITH_DISK: [Approach; 2] = [Approach::Score, Approach::Tierflow];
 /// The approaches that are compared in the hardest cell only.
 const OTHERS: [Approach; 2] = [Approach::Lru, Approach::Fifo];
 
-/// The rate of a disk that is expected when the time of a cell is foreseen.
+/// The rate of a disk from which the time of a cell is estimated.
 const DISK_BYTES_PER_S: u64 = 1_500_000_000;
 
-/// A history of one shape. A restore phase begins at once or after all is flushed.
+/// The shape of a history. Restores begin at once, or after everything is flushed.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     sizes: &'static str,
@@ -47,7 +47,7 @@ struct Shape {
 struct Sizes {
     uniform: Vec<u64>,
     variable: Vec<u64>,
-    /// The origin of the sizes that vary.
+    /// The origin of the varying sizes.
     traces: &'static str,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         machine,
         sizes,
     };
-    // The cells that tell most come first: time may not suffice for all.
+    // The most important cells come first, as time may not suffice for all.
     let hardest = |waits| Shape {
         sizes: "variable",
         order: "irregular",
@@ -129,7 +129,7 @@ impl Hpdc<'_> {
                 self.cell(shape, way)?;
             }
         }
-        // On demand nothing is fetched ahead: hints change nothing.
+        // The approach on demand fetches nothing ahead, so hints have no effect.
         let shape = Shape {
             hints: "none",
             ..shape
@@ -137,7 +137,7 @@ impl Hpdc<'_> {
         self.cell(shape, Approach::OnDemand)
     }
 
-    /// A cell with the usual caches and interval; of the hardest shape it is a point of Figure 8, too.
+    /// Measures a cell with the usual caches and interval. The cell of the hardest shape is a point of Figure 8, too.
     fn cell(&mut self, shape: Shape, way: Approach) -> Result<()> {
         let machine = self.machine.clone();
         let case = format!("{}, approach={}", self.named(shape), way.name());
@@ -159,7 +159,7 @@ impl Hpdc<'_> {
         })
     }
 
-    /// Plays the shape with other caches or pauses, as cells that `named` names.
+    /// Plays the shape with other caches or pauses, as cells with the names that `named` returns.
     fn points(
         &mut self,
         shape: Shape,
@@ -243,7 +243,7 @@ impl Hpdc<'_> {
     }
 }
 
-/// Reports the rates that Figures 5, 6 and 8 show, and the times that they are made of.
+/// Reports the rates that Figures 5, 6 and 8 show, and the times from which they are computed.
 fn report(run: &mut Run, case: &str, played: &Played) -> Result<()> {
     let rate =
         |times: u64, took: Duration| (times * played.bytes) as f64 / took.as_secs_f64().max(1e-9);

@@ -1,4 +1,4 @@
-//! A simulator's workload, played on a history: the same calls, with real bytes and real pauses.
+//! The simulator's workload, played on a history: the same calls, with real bytes and real pauses.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ pub(super) struct Played {
     pub(super) each_restore: Vec<Restored>,
     /// The mean prefetch distance.
     pub(super) distance: f64,
-    /// By tier: its name, and restores that were served from it.
+    /// By tier: its name, and the number of restores that it served.
     pub(super) served: Vec<(&'static str, u64)>,
-    /// The storage's rates, in bytes/s of the transfers' own time.
+    /// The storage's rates, in bytes/s of the time in which transfers were under way.
     pub(super) storage: StorageRates,
     /// Bytes of all checkpoints.
     pub(super) bytes: u64,
-    /// The rates at which managed memory moved, by name, in bytes/s of the moves' own time.
+    /// The rates at which managed memory moved, by name, in bytes/s of the time in which it moved.
     pub(super) migration: Vec<(&'static str, f64)>,
     /// The blocked time before the first restore and since then, by cause.
     pub(super) causes: Vec<Blocked>,
@@ -42,7 +42,7 @@ pub(super) struct Blocked {
     pub(super) time: Duration,
 }
 
-/// Bytes/s to storage and back; none where nothing was carried.
+/// Bytes/s to storage and back; `None` for a direction without bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct StorageRates {
     pub(super) down: Option<f64>,
@@ -54,7 +54,7 @@ pub(super) struct StorageRates {
 pub(super) struct Restored {
     pub(super) bytes: u64,
     pub(super) took: Duration,
-    /// Of the next hinted versions, how many were on the fastest tier when it began.
+    /// Number of the following hinted versions that were on the fastest tier when the restore began.
     pub(super) distance: u64,
 }
 
@@ -74,8 +74,8 @@ impl StorageRates {
         }
     }
 
-    /// The hardware with storage as fast as it was while a workload was played: what a disk does in a calibration's burst
-    /// is not what it does in the next seconds.
+    /// Returns the hardware with storage as fast as while the workload was played. A disk is faster in a calibration's burst than in the
+    /// seconds after it.
     pub(super) fn of_hardware(self, hardware: &Hardware) -> Hardware {
         let mut hardware = hardware.clone();
         let links = hardware.hops.get_mut(FILE).map(|hop| &mut hop.links);
@@ -87,7 +87,7 @@ impl StorageRates {
     }
 }
 
-/// The file's place among the tiers.
+/// The index of the file's tier.
 const FILE: usize = 2;
 
 impl Played {
@@ -101,10 +101,10 @@ pub(super) fn play(machine: &Machine, way: Approach, workload: &Workload) -> Res
     play_among(machine, way, workload, None)
 }
 
-/// Meets the other applications.
+/// A function that meets the other applications.
 pub(super) type Meet = fn() -> Result<()>;
 
-/// The same among other applications: all of them meet once each has its memory, and at each barrier.
+/// Plays `workload` among other applications. All applications meet once each has its memory, and at each barrier.
 pub(super) fn play_among(
     machine: &Machine,
     way: Approach,
@@ -142,7 +142,7 @@ pub(super) fn play_among(
     Ok(played)
 }
 
-/// Returns the blocked time between two snapshots by cause, without the causes that took none.
+/// Returns the blocked time between two snapshots by cause, without causes that took no time.
 fn causes(calls: &'static str, before: &Metrics, after: &Metrics) -> Vec<Blocked> {
     let all = Cause::ALL.into_iter().map(|cause| Blocked {
         calls,
@@ -152,7 +152,7 @@ fn causes(calls: &'static str, before: &Metrics, after: &Metrics) -> Vec<Blocked
     all.filter(|blocked| !blocked.time.is_zero()).collect()
 }
 
-/// How long copies within the device take in place of a workload's checkpoints and restores, with its pauses between them.
+/// Returns the time of copies within the device that replace a workload's checkpoints and restores, with the workload's pauses.
 pub(super) fn copies(machine: &Machine, workload: &Workload) -> Result<Duration> {
     let sizes: HashMap<_, _> = workload.ops.iter().filter_map(size_of).collect();
     let largest = *sizes.values().max().context("nothing is checkpointed")? as usize;
@@ -181,7 +181,7 @@ pub(super) fn copies(machine: &Machine, workload: &Workload) -> Result<Duration>
     Ok(took)
 }
 
-/// The application: two fields in device memory, and a stream of its own.
+/// The application: two fields in device memory, and its stream.
 struct Player {
     history: History,
     stream: Stream,
@@ -253,7 +253,7 @@ impl Player {
         Ok(())
     }
 
-    /// The stamps that came back are the version's.
+    /// Checks that the restored stamps are those of the version.
     fn check(&self, version: Version, bytes: u64) -> Result<()> {
         for at in stamps(bytes) {
             let mut stamp = [0; 8];
@@ -283,7 +283,7 @@ fn size_of(op: &Op) -> Option<(Version, u64)> {
     }
 }
 
-/// Sleeps, and spins for the end: a sleep alone is late by as much as a small checkpoint takes.
+/// Sleeps, then spins until the end. A sleep alone ends late by as much time as a small checkpoint takes.
 fn pause(time: Duration) {
     const SPIN: Duration = Duration::from_micros(300);
     let begun = Instant::now();

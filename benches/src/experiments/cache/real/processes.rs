@@ -1,8 +1,9 @@
 //! HPDC'23, Figure 9, and slide 36 of the SC'22 showcase: the hardest history of `hpdc` (irregular order, sizes that vary, no waiting
 //! for flushes) in several processes at once, each with a GPU of its own, by approach and hints.
 //!
-//! There are as many processes as GPUs, and half as many, down to one; two on a device of plain memory each where there is no GPU.
-//! *Coupled* processes meet before each checkpoint and each restore; to wait for the others does not count as blocking. Histories are a quarter of the paper's.
+//! There are as many processes as GPUs, then half as many, down to one. Without a GPU, there are two processes, each on a device of
+//! plain memory. *Coupled* processes meet before each checkpoint and each restore; waiting for the others does not count as blocking.
+//! Histories are a quarter of the paper's.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::process::{Process, meet, say};
 
 const QUARTERS: u32 = 1;
 
-/// The approaches, those of the paper's claims first. On demand nothing is fetched ahead, so hints change nothing there.
+/// The approaches, those of the paper's claims first. The approach on demand fetches nothing ahead, so hints have no effect on it.
 const WAYS: [Approach; 6] = [
     Approach::Uvm,
     Approach::ScoreInMemory,
@@ -29,13 +30,13 @@ const WAYS: [Approach; 6] = [
     Approach::Tierflow,
 ];
 
-/// The time of a cell beside computing: processes begin, and pin their memory.
+/// Time of a cell in addition to computing, in which processes start and pin their memory.
 const TO_BEGIN: Duration = Duration::from_secs(6);
 
 /// The history of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(in crate::experiments) struct GpuPlayer<'a> {
-    /// The process's number: the GPU, and the shot whose sizes it has.
+    /// The process's number, which chooses its GPU and the shot whose sizes it has.
     index: usize,
     processes: usize,
     quick: bool,
@@ -53,7 +54,7 @@ struct PlayerTimes {
 }
 
 impl GpuPlayer<'_> {
-    /// Plays its history, meets the others by a line each way, and prints what it measured.
+    /// Plays the process's history, meets the others by a line each way, and prints the measurement.
     pub(in crate::experiments) fn serve(&self) -> Result<()> {
         let machine = Machine::on(device_of(self.index)?, QUARTERS, self.quick);
         let workload = self.workload(&machine)?;
@@ -70,7 +71,7 @@ impl GpuPlayer<'_> {
         })?)
     }
 
-    /// How often it meets the others within its history.
+    /// Returns the number of times that the process meets the others within its history.
     fn barriers(&self, versions: usize) -> usize {
         if self.coupled { 2 * versions } else { 0 }
     }
@@ -152,7 +153,7 @@ fn cell(run: &mut Run, machine: &Machine, player: GpuPlayer<'_>) -> Result<()> {
     })
 }
 
-/// Has the processes play at once.
+/// Lets the processes play at the same time.
 fn measured(player: GpuPlayer<'_>, versions: usize) -> Result<Vec<PlayerTimes>> {
     let all = 0..player.processes;
     let all = all.map(|index| Process::start("hpdc-scale", &GpuPlayer { index, ..player }));

@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::nvcomp::NvcompCodec;
 
-/// Options of a codec. All codecs have structures of 64 bytes, whose unused fields are zeros, passed by value.
+/// Options of a codec, passed by value. The structures of all codecs have 64 bytes; unused fields are zeros.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
@@ -29,8 +29,8 @@ pub(super) const SUCCESS: Status = 0;
 
 type MaxChunk = unsafe extern "C" fn(usize, Options, *mut usize) -> Status;
 
-/// Function that returns the bytes of working memory for a number of chunks, of which the longest and the total lengths
-/// are given.
+/// A function that returns the bytes of working memory for a number of chunks. The arguments include the length of the
+/// longest chunk and the total length.
 #[derive(Debug)]
 enum Temporary {
     /// The function of nvCOMP 5.
@@ -101,8 +101,8 @@ pub(super) struct Library {
 /// synchronised, the caller holds
 /// - lists of `chunks` addresses at `from` and `to`, lists of as many lengths at `from_bytes` and `room`, and memory
 ///   for as many lengths and statuses at `came_to` and `statuses`;
-/// - for each address of `from` a loan for reading of its `from_bytes`, and for each of `to` one for writing of its
-///   `room`, on the device, aligned to 16; when compressing, `room` is [`Library::max_chunk`];
+/// - for each address of `from`, a loan for reading of its `from_bytes`, and for each address of `to`, a loan for writing of
+///   its `room`, on the device, aligned to 16; when compressing, `room` is [`Library::max_chunk`];
 /// - a loan for writing of `temporary_bytes` bytes at `temporary`, on the device, aligned to 16.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
@@ -136,7 +136,7 @@ impl Library {
         let loaded = ManuallyDrop::new(loaded);
         macro_rules! function {
             ($name:expr) => {
-                // SAFETY: the variable it is assigned to has the type that the headers declare the function with.
+                // SAFETY: the field or variable to which the function is assigned has the function's type in the headers.
                 unsafe { loaded.get(concat!("nvcompBatched", $name)) }.map(|function| *function)
             };
         }
@@ -175,7 +175,7 @@ impl Library {
         }
     }
 
-    /// Bytes of the longest chunk to which `bytes` bytes are compressed.
+    /// Returns the bytes of the longest chunk to which `bytes` bytes are compressed.
     pub(super) fn max_chunk(
         &self,
         codec: NvcompCodec,
@@ -191,7 +191,7 @@ impl Library {
         Ok(most)
     }
 
-    /// Bytes of working memory to compress such chunks.
+    /// Returns the bytes of working memory for compressing chunks of `sizes`.
     pub(super) fn temporary_to_compress(
         &self,
         codec: NvcompCodec,
@@ -203,7 +203,7 @@ impl Library {
         temporary.bytes(sizes, to_compress(codec, element), stream)
     }
 
-    /// Bytes of working memory to decompress chunks of LZ4 to such sizes.
+    /// Returns the bytes of working memory for decompressing chunks of LZ4 to `sizes`.
     pub(super) fn temporary_to_decompress(&self, sizes: ChunkSizes, stream: u64) -> Result<usize> {
         let temporary = &self.decompressor.temporary;
         temporary.bytes(sizes, to_decompress(), stream)
@@ -212,7 +212,7 @@ impl Library {
     /// Compresses chunks of up to `longest` bytes.
     ///
     /// # Safety
-    /// As [`Batch`] says, with chunks of whole values, and the device's primary context current.
+    /// The conditions of [`Batch`] hold, chunks consist of whole values, and the device's primary context is current.
     pub(super) unsafe fn compress(
         &self,
         codec: NvcompCodec,
@@ -221,7 +221,7 @@ impl Library {
         batch: &Batch,
     ) -> Result<()> {
         let compress = self.compressor(codec).compress;
-        // SAFETY: the caller's promise; nvCOMP writes no more to a chunk than `max_chunk` said.
+        // SAFETY: the caller's promise; nvCOMP writes at most `max_chunk` bytes to a chunk.
         let status = unsafe {
             compress(
                 pointer(batch.from),
@@ -243,7 +243,7 @@ impl Library {
     /// Decompresses chunks of LZ4, which may be damaged.
     ///
     /// # Safety
-    /// As [`Batch`] says, with the device's primary context current.
+    /// The conditions of [`Batch`] hold, and the device's primary context is current.
     pub(super) unsafe fn decompress(&self, batch: &Batch) -> Result<()> {
         let decompress = self.decompressor.decompress;
         // SAFETY: the caller's promise; the kernels keep to the lengths in `from_bytes` and `room`, and report bytes
@@ -290,7 +290,8 @@ impl Temporary {
     }
 }
 
-/// Options of compression. LZ4 looks for matches of whole values: `nvcompType_t` of unsigned integers of up to 4 bytes.
+/// Returns the options of compression. LZ4 looks for matches of whole values, whose type is an `nvcompType_t` of unsigned
+/// integers of up to 4 bytes.
 fn to_compress(codec: NvcompCodec, element: Element) -> Options {
     let mut options = Options::default();
     if codec == NvcompCodec::Lz4 {
@@ -303,8 +304,8 @@ fn to_compress(codec: NvcompCodec, element: Element) -> Options {
     options
 }
 
-/// Options of decompression: by kernels, `NVCOMP_DECOMPRESS_BACKEND_CUDA`. The hardware's decoder does not withstand
-/// damaged bytes.
+/// Returns the options of decompression by kernels (`NVCOMP_DECOMPRESS_BACKEND_CUDA`). The hardware's decoder does not
+/// withstand damaged bytes.
 fn to_decompress() -> Options {
     let mut options = Options::default();
     options.words[0] = 2;
@@ -349,7 +350,7 @@ mod tests {
                 "{status}"
             );
         }
-        // The library lacks what it needs, failed, or did not come to the block.
+        // With these statuses, the library lacks something, failed, or did not process the block.
         for status in [10, 11, 14, 17, 18, 21, 1000, 10000, -1] {
             assert!(
                 matches!(undecoded(status), Error::Nvcomp { .. }),

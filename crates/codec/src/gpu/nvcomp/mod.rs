@@ -18,7 +18,7 @@ use crate::header::{ALIGNMENT, HEADER_BYTES, Header, TAIL_AT};
 use crate::nvcomp::{BLOCK_BYTES, NvcompCodec};
 use library::{Batch, ChunkSizes, Library, SUCCESS, Status, undecoded};
 
-/// Memory is allocated in multiples of this, in bytes.
+/// Granularity of allocated memory, in bytes.
 const UNIT: usize = 1 << 20;
 
 /// Words of a list entry: a chunk's address and bytes, its target's address and bytes, the bytes written, and a status.
@@ -31,15 +31,15 @@ pub struct Nvcomp {
     library: Arc<Library>,
 }
 
-/// Encodes and decodes with nvCOMP, one input at a time. Keeps its working memory: for encoding, that of nvCOMP, and
-/// about as much as the longest input.
+/// A coder that encodes and decodes with nvCOMP, one input at a time. The coder keeps its working memory: for encoding,
+/// nvCOMP's and about as much as the longest input has.
 #[derive(Debug)]
 pub struct NvcompCoder {
     nvcomp: Nvcomp,
-    /// Chunks, before they are assembled.
+    /// Memory of compressed chunks before they are assembled to a container.
     chunks: Option<Memory>,
     temporary: Option<Memory>,
-    /// Pinned memory, which the kernels read and write across the bus.
+    /// Pinned memory of the chunk lists, which the kernels read and write across the bus.
     lists: Option<Memory>,
 }
 
@@ -63,7 +63,7 @@ impl Nvcomp {
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvcomp`]; [`Invalid::NotOnGpu`] if the device is no GPU.
+    /// [`Error::NoNvcomp`] if the library cannot be loaded; [`Invalid::NotOnGpu`] if the device is no GPU.
     pub fn load(device: &Device) -> Result<Self> {
         device.as_cuda().ok_or(Invalid::NotOnGpu)?;
         Ok(Self {
@@ -89,9 +89,9 @@ impl NvcompCoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], which cannot happen with [`NvcompCodec::max_encoded_len`] bytes; [`Error::Nvcomp`];
-    /// [`Invalid::Memory`]; [`tierflow_device::Error`], also if working memory is short. After an error `out` is
-    /// unspecified.
+    /// [`Error::Full`] if the container does not fit, which cannot happen with [`NvcompCodec::max_encoded_len`] bytes;
+    /// [`Error::Nvcomp`] if nvCOMP refuses; [`Invalid::Memory`] if the memory is not suitable;
+    /// [`tierflow_device::Error`], also if working memory is not available. After an error `out` is unspecified.
     pub fn encode(
         &mut self,
         stream: &Stream,
@@ -175,14 +175,15 @@ impl NvcompCoder {
         Ok(header)
     }
 
-    /// Decodes the LZ4 container of `header`, in device memory, to `out`, device memory as long as the container's
-    /// input that starts at a multiple of 16 bytes, after the stream's work so far. Waits.
+    /// Decodes the LZ4 container of `header`, in device memory, to `out`, after the stream's work so far. `out` is device
+    /// memory as long as the container's input, which starts at a multiple of 16 bytes. Waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the bytes are damaged; [`Error::Nvcomp`] if nvCOMP refuses, which says nothing of the bytes;
-    /// [`Invalid::Length`], [`Invalid::Memory`]; [`Invalid::OtherCodec`] if the device does not decode the container's codec;
-    /// [`tierflow_device::Error`], also if working memory is short. After an error `out` is unspecified.
+    /// [`Error::Corrupt`] if the bytes are damaged; [`Error::Nvcomp`] if nvCOMP refuses, which says nothing about the bytes;
+    /// [`Invalid::Length`] if `out` has another length; [`Invalid::Memory`] if the memory is not suitable;
+    /// [`Invalid::OtherCodec`] if the device does not decode the container's codec; [`tierflow_device::Error`], also if
+    /// working memory is not available. After an error `out` is unspecified.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -241,7 +242,7 @@ impl NvcompCoder {
             room: to.len(),
         };
         let chunks: Vec<Chunk> = encoded.iter().map(chunk).collect();
-        // SAFETY: `encoded` holds the loans of each chunk.
+        // SAFETY: `encoded` holds the loans of all chunks.
         let decoded = unsafe { self.run(stream, Task::Decompress, &chunks) }?;
         let decoded = decoded.map_err(undecoded)?;
         let whole = chunks.iter().map(|chunk| chunk.room);
@@ -265,8 +266,9 @@ impl NvcompCoder {
     /// failed.
     ///
     /// # Safety
-    /// The caller holds loans for reading of each chunk's `from_bytes`, and for writing of each one's `room`, on the
-    /// device, aligned to 16. When compressing, these are blocks of whole values and [`Library::max_chunk`] bytes.
+    /// For each chunk, the caller holds a loan for reading of its `from_bytes`, and one for writing of its `room`, on the
+    /// device, aligned to 16. When compressing, the former is a block of whole values, and the latter has
+    /// [`Library::max_chunk`] bytes.
     unsafe fn run(
         &mut self,
         stream: &Stream,
@@ -359,13 +361,13 @@ impl NvcompCoder {
     }
 }
 
-/// Lengths of the blocks of `bytes` bytes of values.
+/// Returns the lengths of the blocks of `bytes` bytes of values.
 fn block_lengths(bytes: usize) -> impl Iterator<Item = usize> {
     let starts = (0..bytes).step_by(BLOCK_BYTES);
     starts.map(move |start| BLOCK_BYTES.min(bytes - start))
 }
 
-/// Returns at least `bytes` bytes of memory; replaces the old memory if it is shorter.
+/// Returns memory of at least `bytes` bytes. Replaces the old memory if it is shorter.
 fn at_least(
     memory: &mut Option<Memory>,
     bytes: usize,

@@ -6,8 +6,8 @@ use super::{BLOCK_BYTES, GROUP, LANE, LANES, ORDER_BYTES, ORDERS, PolynomialCode
 use crate::container::BlockDecoder;
 use crate::header::ALIGNMENT;
 
-/// Bytes behind a block's bits that a lane of damaged bits may reach: each of its values takes at most 8 bits more than its
-/// type has.
+/// Bytes behind a block's bits that decoding a damaged lane may reach: each of its values takes at most 8 bits more than a
+/// value of the type has.
 const BEYOND: usize = LANE * 9 + 16;
 
 impl<F: Real> BlockDecoder for PolynomialCoder<F> {
@@ -88,7 +88,7 @@ impl<F: Real> BlockDecoder for PolynomialCoder<F> {
                     to[n] = end;
                 }
                 if all == GROUPS_MASK {
-                    // Side by side, as each code waits for the one before in its lane.
+                    // The lanes are read side by side, as each code waits for the one before in its lane.
                     for row in differences.chunks_exact_mut(SIDE) {
                         for (stored, at) in row[first_at_once..].iter_mut().zip(&mut at) {
                             let (found, bits) = next::<F>(&padded, *at, &table);
@@ -123,14 +123,14 @@ impl<F: Real> BlockDecoder for PolynomialCoder<F> {
     }
 }
 
-/// Lanes that are restored side by side. Their differences lie together.
+/// Number of lanes that are restored side by side. The differences of these lanes are interleaved.
 const SIDE: usize = 8;
-/// Lanes whose bits are read side by side.
+/// Number of lanes whose bits are read side by side.
 const AT_ONCE: usize = 4;
-/// The mask of a lane that has all groups.
+/// The mask of a lane all of whose groups are stored.
 const GROUPS_MASK: u8 = (1 << (LANE / GROUP)) - 1;
 
-/// Returns the difference at a bit, and the number of its bits.
+/// Returns the difference that starts at bit `at`, and the number of its stored bits.
 #[inline(always)]
 fn next<F: Real>(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
     let word = |at: usize| {
@@ -144,7 +144,7 @@ fn next<F: Real>(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
     let (class, length) = table[(ahead & 0xFF) as usize];
     let length = u32::from(length);
     let below = u32::from(class).saturating_sub(1);
-    // 57 bits at least are ahead.
+    // `ahead` has at least 57 bits of the stream.
     let mut low = ahead >> length;
     if F::BYTES > 4 && below + length > 57 {
         low = (low & 0xFFFF_FFFF) | word(at + length as usize + 32) << 32;
@@ -154,7 +154,7 @@ fn next<F: Real>(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
     (highest | low, length + below)
 }
 
-/// Writes the values that the differences stand for.
+/// Computes the values from their differences, and writes them.
 fn restore<F: Real, const ORDER: usize>(differences: &[F::Bits], values: &mut [u8]) {
     let lanes_bytes = LANE * F::BYTES;
     for (differences, values) in differences

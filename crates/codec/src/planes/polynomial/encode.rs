@@ -6,7 +6,8 @@ use super::{GROUP, LANE, LANES, ORDER_BYTES, ORDERS, PolynomialCoder, header_byt
 use crate::container::BlockEncoder;
 use crate::header::ALIGNMENT;
 
-/// The value at `at` of a lane: its difference from the polynomial of the given order, or of one through all values before it.
+/// Returns the difference of the value at `at` of a lane from the polynomial of order `ORDER`, or from the polynomial through all
+/// values before if these are fewer.
 #[inline(always)]
 fn difference_at<F: Real, const ORDER: usize>(lane: &[F::Bits], at: usize) -> F::Bits {
     let before = std::array::from_fn(|n| match at.checked_sub(n + 1) {
@@ -16,7 +17,7 @@ fn difference_at<F: Real, const ORDER: usize>(lane: &[F::Bits], at: usize) -> F:
     F::difference(lane[at], expected_at::<F, ORDER>(before, at))
 }
 
-/// The differences of the values of a lane from `start` on.
+/// Computes the differences of the values of a lane from `start` on.
 #[inline(always)]
 fn differences<F: Real, const ORDER: usize>(lane: &[F::Bits], start: usize, out: &mut [F::Bits]) {
     let first = ORDER.saturating_sub(start).min(out.len());
@@ -38,7 +39,7 @@ fn differences<F: Real, const ORDER: usize>(lane: &[F::Bits], start: usize, out:
     }
 }
 
-/// The bits below the highest one of a sample: of a group of every second lane.
+/// Returns the number of bits below the highest ones of the differences in a sample: one group of every second lane.
 fn sampled<F: Real, const ORDER: usize>(values: &[F::Bits]) -> u32 {
     let mut out = [F::Bits::default(); GROUP];
     let mut bits = 0;
@@ -59,7 +60,7 @@ fn all_differences<F: Real, const ORDER: usize>(values: &[F::Bits], out: &mut [F
     }
 }
 
-/// The class of a difference: the number of its bits.
+/// Returns the class of a difference: the number of its bits.
 fn class(difference: u64) -> usize {
     (u64::BITS - difference.leading_zeros()) as usize
 }
@@ -86,10 +87,10 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
         let mut stored = [F::Bits::default(); LANES * LANE];
         let stored = &mut stored[..F::VALUES];
         with_order!(order, all_differences::<F>(values, stored));
-        // Values that are not there are as expected.
+        // Missing values of a short block have the difference 0.
         stored[count..].fill(F::Bits::default());
 
-        // Several, so that a count seldom waits for the one before.
+        // Counts are kept four times, so that an increment seldom waits for the one before.
         let mut counts = [[0; CLASSES]; 4];
         let mut masks = [0_u8; LANES / 2];
         let mut classes = [0; LANES * LANE];
@@ -144,7 +145,7 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
         }
         let mut lanes_at = lengths_at + F::LENGTH_BYTES;
         let codes = prefix::codes(&lengths);
-        // Has as many entries as seven bits count, so that the loop below checks no bounds.
+        // The table has as many entries as seven bits can index, so that the loop below checks no bounds.
         let of_class: [Class; 128] = std::array::from_fn(|class| match codes.get(class) {
             Some(code) => Class {
                 code: u64::from(*code),
@@ -154,7 +155,7 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
             },
             None => Class::default(),
         });
-        // Room for a word behind the last bit.
+        // The 16 bytes more are room for a word behind the last bit.
         out.resize(start + header + bits.div_ceil(8) as usize + 16, 0);
         let mut writer = BitWriter {
             out,
@@ -196,7 +197,8 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
     }
 }
 
-/// How the differences of a class are stored.
+/// The stored form of the differences of a class: the code and its length, and the number and the mask of the bits below
+/// the highest one.
 #[derive(Clone, Copy, Default)]
 struct Class {
     code: u64,
@@ -206,14 +208,14 @@ struct Class {
 }
 
 impl Class {
-    /// The bits below the highest one, the code and the length of both.
+    /// Returns the bits of `difference` below the highest one, and the class.
     #[inline(always)]
     const fn code(&self, difference: u64) -> (u64, Self) {
         (difference & self.mask, *self)
     }
 }
 
-/// Writes bits, the lowest first.
+/// A writer of bits, the lowest first.
 struct BitWriter<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -227,7 +229,7 @@ impl BitWriter<'_> {
     fn push_all<F: Real>(&mut self, mut coded: impl ExactSizeIterator<Item = (u64, Class)>) {
         while let (Some((low, class)), other) = (coded.next(), coded.next()) {
             if F::BYTES == 4 {
-                // Two are joined before they wait for those before them.
+                // Two codes are joined before they wait for the codes before them.
                 let (first, length) =
                     (class.code | low << class.length, class.length + class.below);
                 let (low, class) = other.unwrap_or_default();
@@ -266,7 +268,7 @@ impl BitWriter<'_> {
         self.bits %= 8;
     }
 
-    /// Bits since `start`.
+    /// Returns the number of bits written since byte `start`.
     const fn written(&self, start: usize) -> usize {
         8 * (self.at - start) + self.bits as usize
     }

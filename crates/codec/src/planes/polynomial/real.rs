@@ -2,7 +2,7 @@
 
 use super::{BLOCK_BYTES, GROUP, ORDERS};
 
-/// The shares of the values before, the nearest first, for the polynomials through 0 to 6 values.
+/// The coefficients of the values before, the nearest value first, for the polynomials through 0 to 6 values.
 const SHARES: [[i8; ORDERS]; ORDERS + 1] = [
     [0; ORDERS],
     [1, 0, 0, 0, 0, 0],
@@ -17,7 +17,7 @@ const SHARES: [[i8; ORDERS]; ORDERS + 1] = [
 pub(in crate::planes) trait Real: Copy + Send + Sync {
     /// Bytes of a value.
     const BYTES: usize;
-    /// Values of a block.
+    /// Number of values in a block.
     const VALUES: usize = BLOCK_BYTES / Self::BYTES;
     /// Bytes of the masks in a block's header.
     const MASK_BYTES: usize = Self::VALUES / GROUP / 8;
@@ -30,17 +30,18 @@ pub(in crate::planes) trait Real: Copy + Send + Sync {
     fn read(bytes: &[u8]) -> Self::Bits;
     fn write(bits: Self::Bits, bytes: &mut [u8]);
     fn narrow(bits: u64) -> Self::Bits;
-    /// The bits of the value on the polynomial through `ORDER` values before, the nearest first.
+    /// Returns the bits of the value on the polynomial through `ORDER` values before, of which the nearest is first.
     fn expected<const ORDER: usize>(before: [Self::Bits; ORDERS]) -> Self::Bits;
-    /// The difference between two values, counted in values between them: 2 d, or -2 d - 1 for negative d.
+    /// Returns the difference d of two values' places among all values by size, as 2 d, or -2 d - 1 for negative d.
     fn difference(value: Self::Bits, expected: Self::Bits) -> Self::Bits;
-    /// The inverse of [`difference`](Self::difference).
+    /// Returns the value that has this [`difference`](Self::difference) from `expected`.
     fn value(difference: Self::Bits, expected: Self::Bits) -> Self::Bits;
-    /// The number of bits below the highest one.
+    /// Returns the number of bits below the highest one.
     fn below(difference: Self::Bits) -> u32;
 }
 
-/// The place of a value among all values by size, and the inverse: magnitudes of negative values are inverted.
+/// Returns the place of a value among all values by size, or the value at a place: the magnitude bits of negative values
+/// are inverted.
 macro_rules! rank {
     ($bits:expr) => {{
         let bits = $bits;
@@ -80,8 +81,8 @@ macro_rules! real {
                 }
                 let mut sum: $float = 0.0;
                 for n in (0..ORDER).rev() {
-                    // Smaller values count as zeros: so no sum is subnormal, and processors that flush those to zero
-                    // compute the same.
+                    // Values this small count as zeros. So no sum is subnormal, and processors that flush subnormal
+                    // numbers to zero compute the same.
                     let is_small = before[n] & EXPONENT < (DIGITS as $bits) << (DIGITS - 1);
                     let value = <$float>::from_bits(if is_small { 0 } else { before[n] });
                     sum += <$float>::from(SHARES[ORDER][n]) * value;
@@ -114,15 +115,16 @@ macro_rules! real {
 }
 
 real!(f32, u32, |difference: u32| {
-    // By way of a float, which many processors convert several of at a time. No bit follows the highest one, so rounding
-    // does not carry.
+    // The exponent of a float gives the highest bit, as many processors convert several integers to floats at a time. No
+    // bit follows the highest one, so rounding does not carry.
     let half = difference >> 1;
     (((half & !(half >> 1)) as i32 as f32).to_bits() >> 23).saturating_sub(126)
 });
 real!(f64, u64, |difference: u64| u64::BITS
     - (difference >> 1).leading_zeros());
 
-/// The value that is expected at `at` of a lane: on the polynomial of the given order, or of one through all values before it.
+/// Returns the value that is expected at `at` of a lane, by the polynomial of order `ORDER`, or by the polynomial through all values
+/// before if these are fewer.
 #[inline(always)]
 pub(super) fn expected_at<F: Real, const ORDER: usize>(
     before: [F::Bits; ORDERS],
@@ -139,7 +141,7 @@ pub(super) fn expected_at<F: Real, const ORDER: usize>(
     }
 }
 
-/// Calls a function of a const order.
+/// Calls a function whose const argument is the order.
 macro_rules! with_order {
     ($order:expr, $function:ident::<$float:ty>($($argument:expr),*)) => {
         match $order {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// Why cuFile does not copy between a file and device memory. The variant says what the caller does next.
+/// Reasons why cuFile does not copy between a file and device memory. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectError {
@@ -14,7 +14,7 @@ pub enum DirectError {
          libcufile.so.0 in LD_LIBRARY_PATH before the program starts"
     )]
     NoLibrary {
-        /// The loader's own words.
+        /// The loader's message.
         reason: String,
     },
     /// The kernel has no loadable modules: libcufile reads their list as it opens, and waits for ever without one.
@@ -32,7 +32,7 @@ pub enum DirectError {
     /// The bytes are not in the device's own memory: copy them another way.
     #[error("cuFile is for memory of the device that it was opened for: copy this with a stream")]
     Memory,
-    /// Offset and length go beyond what a file can have: mend the caller.
+    /// Offset plus length exceeds the largest length of a file (`i64::MAX`): mend the caller.
     #[error("{bytes} bytes at {offset} are beyond the end of any file")]
     Offset {
         /// Offset in the file, in bytes.
@@ -87,7 +87,7 @@ pub enum DirectError {
 /// Status of a failed call of libcufile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusCode {
-    /// The library's own code (`CUfileOpError`).
+    /// The library's code (`CUfileOpError`).
     pub cufile: i32,
     /// The CUDA driver's code, where `cufile` is 5011.
     pub cuda: i32,

@@ -1,9 +1,9 @@
 //! Files read and written straight from device memory: cuFile, the library of GPUDirect Storage.
 //!
-//! | where there is | bytes go |
+//! | if the machine has | bytes go |
 //! |---|---|
-//! | the kernel module nvidia-fs, or PCI peer-to-peer DMA of the kernel's own | between the disk and the GPU |
-//! | neither (compatibility mode) | through host memory of the library's own |
+//! | the kernel module nvidia-fs, or PCI peer-to-peer DMA in the kernel itself | between the disk and the GPU |
+//! | neither (compatibility mode) | through host memory that the library allocates |
 //!
 //! Memory is not registered with the library (`cuFileBufRegister`), as chunks would have to be made specially for it.
 //! Bytes pass through a buffer of the library on the GPU, at the speed of the GPU's memory.
@@ -38,7 +38,7 @@ use raw::{Description, FileHandle, Library, Properties};
 pub enum DirectMode {
     /// The disk reaches the GPU's memory, by the kernel module nvidia-fs.
     NvidiaFs,
-    /// The disk reaches the GPU's memory, by PCI peer-to-peer DMA of the kernel's own.
+    /// The disk reaches the GPU's memory, by PCI peer-to-peer DMA in the kernel itself.
     P2pDma,
     /// The library copies through host memory itself.
     Compatibility,
@@ -55,8 +55,8 @@ impl DirectMode {
     }
 
     fn of(properties: &Properties) -> Self {
-        // Bit 4 is CU_FILE_P2P_SUPPORTED, of the features; bit 11 its forerunner, CU_FILE_NVME_P2P_SUPPORTED, of the
-        // storage kinds.
+        // Bit 4 of `features` is CU_FILE_P2P_SUPPORTED. Bit 11 of `storage` is CU_FILE_NVME_P2P_SUPPORTED, which older
+        // libraries set in its place.
         let is_p2p = properties.features & 1 << 4 != 0 || properties.storage & 1 << 11 != 0;
         match (properties.major, properties.minor) {
             (0, 0) if is_p2p => Self::P2pDma,
@@ -111,8 +111,9 @@ impl DirectFiles {
     ///
     /// # Errors
     ///
-    /// [`DirectError::NoLibrary`], [`DirectError::NoModules`], [`DirectError::Driver`]; [`DirectError::Device`] if the
-    /// device is no CUDA device.
+    /// [`DirectError::NoLibrary`] if the library cannot be loaded; [`DirectError::NoModules`] without `/proc/modules`;
+    /// [`DirectError::Driver`] if the library does not open; [`DirectError::Device`] if the device is no CUDA device, or
+    /// failed.
     pub fn open(device: &Device) -> Result<Self, DirectError> {
         let library = Library::load()?;
         let what = "cuFile";
@@ -124,7 +125,7 @@ impl DirectFiles {
         // SAFETY: the library counts how often it is opened and closed; a context is current.
         let opened = unsafe { (library.open)() };
         opened.checked().map_err(DirectError::Driver)?;
-        // From here on dropping the driver closes it.
+        // From here on, dropping `driver` closes the library.
         let mut driver = Driver {
             library,
             device: device.clone(),
@@ -149,12 +150,12 @@ impl DirectFiles {
         })
     }
 
-    /// The path of bytes between files and this device.
+    /// Returns the path of bytes between files and this device.
     pub fn mode(&self) -> DirectMode {
         self.driver.mode
     }
 
-    /// The library's version, major and minor; `None` from libraries that do not tell it.
+    /// Returns the library's version, major and minor; `None` if the library does not tell it.
     pub fn version(&self) -> Option<(u32, u32)> {
         self.driver.version
     }
@@ -165,7 +166,8 @@ impl DirectFiles {
     ///
     /// # Errors
     ///
-    /// [`DirectError::File`]; [`DirectError::Device`] if too many files are open.
+    /// [`DirectError::File`] if the library refuses the file; [`DirectError::Device`] if too many files are open, or the
+    /// device failed.
     pub fn file(&self, file: BorrowedFd<'_>) -> Result<DirectFile, DirectError> {
         let driver = Arc::clone(&self.driver);
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0)
@@ -211,7 +213,8 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let entered = self.cuda().and_then(|cuda| cuda.context.enter());
         if entered.is_ok() {
-            // SAFETY: opened once for this value, every file of which is deregistered: each keeps it.
+            // SAFETY: the library was opened once for this value. All its files are deregistered, as each file keeps this
+            // value alive.
             let _ = unsafe { (self.library.close)() };
         }
     }
@@ -251,8 +254,8 @@ impl DirectFile {
         self.driver.check(memory.memory(), &memory.range())?;
         let target = pointer(memory.address());
         let read = |at, length, done| {
-            // SAFETY: `done` and `length` lie within the loan, which keeps all others out of these bytes, and mapped, until the
-            // call returns; the handle is registered, and the context current.
+            // SAFETY: the `length` bytes from `done` on lie within the loan. Until the call returns, the loan keeps these bytes mapped
+            // and all others out of them. The handle is registered, and the context current.
             unsafe { (self.driver.library.read)(self.handle, target, length, at, done) }
         };
         self.each("reading", offset, memory.len(), read)
@@ -268,7 +271,7 @@ impl DirectFile {
         self.driver.check(memory.memory(), &memory.range())?;
         let source: *const c_void = pointer(memory.address());
         let write = |at, length, done| {
-            // SAFETY: as in `read`, but that others may read these bytes, too.
+            // SAFETY: as in `read`, except that others may read these bytes too.
             unsafe { (self.driver.library.write)(self.handle, source, length, at, done) }
         };
         self.each("writing", offset, memory.len(), write)

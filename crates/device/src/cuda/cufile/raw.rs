@@ -12,7 +12,8 @@ use super::error::{DirectError, StatusCode};
 /// The library's handle of a registered file.
 pub(super) type FileHandle = *mut c_void;
 
-/// Result of all functions but those that move bytes: the library's code, and the driver's if the former says so.
+/// Result of all functions but those that move bytes: the library's code, and the CUDA driver's code if the library's
+/// code is 5011.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Status {
@@ -70,7 +71,7 @@ pub(super) struct Properties {
     pub(super) storage: c_uint,
     _control: c_uint,
     pub(super) features: c_uint,
-    /// Limits. Versions of the library have four or five of them; later ones may have more.
+    /// Limits. Known versions of the library write four or five; later versions may write more.
     _limits: [c_uint; 29],
 }
 

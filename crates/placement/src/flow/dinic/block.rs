@@ -1,4 +1,4 @@
-//! A flow along shortest paths after which there are none left.
+//! A blocking flow: one along shortest paths after which no shortest path is left.
 
 use super::super::{Network, SINK, SOURCE};
 use super::{Residual, Step, range};
@@ -36,7 +36,7 @@ impl Residual {
         }
     }
 
-    /// The next step from a node towards the sink, and where it leads.
+    /// Returns the next step from a node towards the sink, and the node that it leads to.
     fn step(&mut self, network: &Network, node: u32) -> Option<(Step, u32)> {
         let wanted = self.level[node as usize].wrapping_sub(1);
         if network.links.len() > 0
@@ -58,7 +58,7 @@ impl Residual {
 
     fn step_by_link(&mut self, network: &Network, node: u32, wanted: u32) -> Option<(Step, u32)> {
         let (out, into) = (network.links.row(node), range(&self.first_in, node));
-        // No node has both.
+        // No node has both outgoing and incoming links.
         let end = if out.is_empty() { into.end } else { out.end };
         for next in self.next_link[node as usize] as usize..end {
             let (head, step) = if out.is_empty() {
@@ -84,7 +84,7 @@ impl Residual {
         }
     }
 
-    /// Fills the path; where to go on from is the tail of its first full step.
+    /// Sends as many units as the path carries. Returns the tail of the path's first full step, from which the search goes on.
     fn push(&mut self, network: &Network, added: &mut u64) -> u32 {
         let left = |(_, step): &(u32, Step)| self.left(network, *step);
         let amount = self.path.iter().map(left).min().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How far each node is from the sink.
+//! The distance of each node from the sink.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::super::{Network, SINK, SOURCE};
 use super::{Residual, UNSEEN, range};
 
 impl Residual {
-    /// Breadth first from the sink backwards; whether the source is reached.
+    /// Finds the levels, breadth first from the sink backwards. Returns true if the source is reached.
     pub(super) fn find_levels(&mut self, network: &Network) -> bool {
         let nodes = self.first.len() - 1;
         self.level.clear();
@@ -49,8 +49,8 @@ impl Residual {
         self.level[SOURCE as usize] != UNSEEN
     }
 
-    /// Builds a layer over links. Where it has more nodes than were not seen yet, the unseen nodes look for a node in
-    /// it: mostly one or two looks are enough.
+    /// Adds the nodes that links connect to a layer. If fewer nodes are unseen than are in the layer, each unseen node looks for
+    /// a neighbour in the layer: mostly one or two looks are enough.
     fn look(&mut self, network: &Network, layer: Range<usize>, level: u32) {
         let mut lists = [
             std::mem::take(&mut self.senders),
@@ -66,7 +66,7 @@ impl Residual {
                 list.retain(|node| self.level[*node as usize] == UNSEEN);
             }
         }
-        // Rows lie in order in memory, columns do not.
+        // Senders read rows, which are consecutive in memory. Receivers read columns, which are not.
         let is_pull = [
             ahead[0] > 0 && lists[0].len() < 8 * ahead[0],
             ahead[1] > 0 && lists[1].len() < ahead[1],

@@ -7,21 +7,26 @@ use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem, Share};
 
 /// The shortest time by which everything fits, and the cut that proves it.
 pub(super) struct Optimum {
-    /// In grains for bytes.
+    /// The time, with grains in place of bytes.
     pub(super) time: ExactTime,
     /// The nodes on the source's side of the cut.
     pub(super) behind: Vec<bool>,
-    /// The time at which it was cut: it says which limit of each edge is the lesser one.
+    /// Time of the flow whose cut this is. The time decides whether volume or bandwidth limits each edge.
     pub(super) cut_at: ExactTime,
 }
 
-/// Estimated cuts, at most: each costs as much as one more adjustment of the estimate.
+/// Most cuts that are estimated. Each costs as much as one more adjustment of the estimate.
 const MOST_CUTS: usize = 4;
 
-/// Finds the optimum, and makes `residual` a flow by then in parts of a grain, 2^[`shift`] of which make one.
+/// Finds the optimum, and fills `residual` with a flow at its time. Flows count parts of a grain; 2^[`shift`] parts make a
+/// grain.
 ///
-/// The units that edges carry are rounded down to such parts. A flow of everything is a proof all the same; and if a few parts are
-/// missing at the optimum, the cut that this leaves proves no later time.
+/// The capacities of edges are rounded down to such parts. A flow of everything is a proof all the same. If a few parts are
+/// missing at the optimum, the cut of that flow proves no later time.
+///
+/// # Errors
+/// [`PlacementError::Disconnected`] if a GPU has a remainder and no link; [`PlacementError::DoesNotFit`] if the room is
+/// too small.
 pub(super) fn find(
     problem: &Problem<'_>,
     network: &Network,
@@ -37,7 +42,7 @@ pub(super) fn find(
         optimum = estimate(network, optimum, residual, fill);
         missing -= residual.follow_links(network);
     }
-    // Hosts come last: what peers can take does not go there.
+    // Hosts come last, so they do not get bytes that peers can take.
     let mut with_hosts = false;
     loop {
         let carried = Carried::by(optimum.time, shift, network.total);
@@ -71,7 +76,8 @@ pub(super) fn find(
     }
 }
 
-/// Estimates the flow through the links and a cut, until a cut is found that proves no later time.
+/// Estimates the flow through the links and a cut, and moves to the time that the cut proves, until a cut proves no later
+/// time. Leaves the flow in `residual`.
 fn estimate(
     network: &Network,
     mut optimum: Optimum,
@@ -93,12 +99,12 @@ fn estimate(
     optimum
 }
 
-/// As many as 63 bits have room for.
+/// Returns the logarithm of the number of parts in a grain: all parts together stay below 2^63.
 pub(super) fn shift(network: &Network) -> u32 {
     network.total.leading_zeros().saturating_sub(2)
 }
 
-/// Returns the longest time that a single GPU needs at the least, alone with all its links.
+/// Returns a first lower bound: the longest of the times that single GPUs need if each has all its links alone.
 fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementError> {
     let mut out = vec![0_u64; network.nodes];
     for edge in network.edges.iter().filter(|edge| edge.from != SOURCE) {
@@ -136,7 +142,7 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
             bandwidth: links.min(edge.bandwidth),
         };
         if time > longest.0 {
-            // By its egress, the GPU itself is beyond the cut.
+            // If the egress is the limit, the GPU itself is beyond the cut.
             longest = (time, (links < edge.bandwidth).then_some(edge.to));
         }
     }
@@ -153,7 +159,7 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
     })
 }
 
-/// Returns true if an edge is limited by its volume then.
+/// Returns true if its volume limits an edge at that time, not its bandwidth.
 pub(super) fn is_room(edge: &Edge, time: ExactTime) -> bool {
     let volume = u128::from(edge.volume) * u128::from(time.denominator());
     edge.bandwidth == UNLIMITED
@@ -169,7 +175,7 @@ struct Sums {
 }
 
 impl Optimum {
-    /// Returns the optimum of another cut, if that proves a later time.
+    /// Returns the optimum of another cut, if that cut proves a later time.
     fn later(&self, network: &Network, behind: Vec<bool>) -> Option<Self> {
         let cut = Self {
             time: self.time,
@@ -186,7 +192,7 @@ impl Optimum {
         self.behind[node as usize]
     }
 
-    /// The edges across the cut, and whether they are limited by their volume.
+    /// Returns the edges across the cut, each with true if its volume limits it.
     fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (Edge, bool)> {
         let edges = network.across(|node| self.behind[node as usize]);
         edges.map(|edge| (edge, is_room(&edge, self.cut_at)))
@@ -208,7 +214,7 @@ impl Optimum {
         sums
     }
 
-    /// The GPUs whose remainders are held back.
+    /// Returns the GPUs whose remainders the cut holds back.
     fn gpus(&self, network: &Network) -> Vec<GpuId> {
         let edges = network.edges.iter();
         let held = edges.filter_map(|edge| match edge.kind {
@@ -230,7 +236,7 @@ impl Optimum {
             (!is_others).then(|| edge.kind.limit(problem, is_room))
         });
         let gpus = self.gpus(network);
-        // As they are: rounded up, they would prove more than is true.
+        // Remainders count without rounding. Rounded up, they would prove more than is true.
         let held = |gpu: &GpuId| match problem.shares()[gpu.0] {
             Share::Remainder(bytes) => bytes,
             Share::Spare(_) => 0,

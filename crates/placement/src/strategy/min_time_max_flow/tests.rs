@@ -11,7 +11,7 @@ use crate::{Destination, GpuId, HostId, HostLinkId, Share, Topology};
 /// a link to the host.
 #[derive(Clone, Debug)]
 struct Mesh {
-    /// Remainder or spare, bytes, egress or ingress.
+    /// For each GPU: true for a remainder, false for spare capacity; its bytes; its egress or ingress in GB/s.
     gpus: Vec<(bool, u64, Option<u64>)>,
     links: Vec<u64>,
     host: u64,

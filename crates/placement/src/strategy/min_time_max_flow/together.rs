@@ -1,18 +1,18 @@
-//! The least time of all GPUs together: peers take the bytes that they have room for, and the hosts the rest. The bound saves
-//! large machines the flows at times that are far too short.
+//! The least time of all GPUs together: peers take the bytes that they have room for, and the hosts take the rest. On large
+//! machines, the bound saves the flows at times that are far too short.
 
 use super::optimum::{Optimum, is_room};
 use crate::ExactTime;
 use crate::flow::{Edge, EdgeKind, Network, SINK};
 
-/// The edges at which the way to the hosts is cut, the nearest to them first.
+/// The kinds of edges at which the paths to the hosts are cut, the kind nearest to the hosts first.
 const AT_HOSTS: [fn(EdgeKind) -> bool; 3] = [
     |kind| matches!(kind, EdgeKind::Host(_)),
     |kind| matches!(kind, EdgeKind::HostLink(_)),
     |kind| matches!(kind, EdgeKind::HostPort(_)),
 ];
 
-/// Moves the optimum on to the latest time that such a cut proves necessary, if one proves more than is known.
+/// Raises the optimum's time to the latest time that one of these cuts proves necessary, if that is later.
 pub(super) fn raise(network: &Network, optimum: &mut Optimum) {
     let is_end = |edge: &&Edge| {
         matches!(edge.kind, EdgeKind::Spare(_)) || AT_HOSTS.iter().any(|at| at(edge.kind))
@@ -41,7 +41,8 @@ pub(super) fn raise(network: &Network, optimum: &mut Optimum) {
     }
 }
 
-/// The time that a cut proves necessary, if that is later than `time`, by which it is said what limits each edge.
+/// Returns the time that a cut proves necessary, if that is later than `time`. `time` decides whether room or bandwidth
+/// limits each edge.
 fn needed(network: &Network, cut: &[&Edge], time: ExactTime) -> Option<ExactTime> {
     let (mut room, mut bandwidth) = (0_u64, 0_u64);
     for edge in cut {

@@ -8,17 +8,20 @@ use crate::flow::{Carried, Edge, EdgeKind, Network, Residual, UNLIMITED};
 use crate::time::Fraction;
 use crate::{ExactTime, PlacementError, Problem};
 
-/// Makes `residual`, the optimum's flow, one that places everything in whole grains as early as that is possible.
+/// Changes `residual`, the optimum's flow, into a flow that places everything in whole grains as early as possible.
 ///
-/// The optimum's cut proves a first time, and the minimum cuts of the flows that follow prove later ones,
-/// until everything is placed. As capacities only grow, each flow is augmented for the next.
+/// The optimum's cut proves a first time, and the minimum cuts of the flows that follow prove later times, until
+/// everything is placed. Capacities only grow, so each flow is augmented to the next one.
+///
+/// # Errors
+/// [`PlacementError::DoesNotFit`] if no time is enough; the optimum rules this out.
 pub(super) fn find(
     problem: &Problem<'_>,
     network: &Network,
     optimum: &Optimum,
     residual: &mut Residual,
 ) -> Result<(), PlacementError> {
-    // The divided optimum rules out that it fits nowhere.
+    // The divided optimum rules this error out.
     let fits_nowhere = |placed: u64| PlacementError::DoesNotFit {
         gpus: problem.remainders().map(|(gpu, _)| gpu).collect(),
         missing: (network.total - placed) * network.grain,
@@ -27,7 +30,7 @@ pub(super) fn find(
     let mut time = time.ok_or_else(|| fits_nowhere(0))?;
     let mut carried = Carried::by(time, 0, network.total);
     let mut placed = residual.coarsen(network, shift(network), carried);
-    // Hosts come last, and paths to the sink are never taken back: peers get what they can.
+    // Paths to the sink are never taken back. Hosts come last, so peers get all that they can take.
     let mut with_hosts = false;
     while placed < network.total {
         residual.set_links(carried);
@@ -47,16 +50,16 @@ pub(super) fn find(
     Ok(())
 }
 
-/// Edges across the cut that have the same bandwidth and no volume, or one that has both.
+/// Edges across the cut with the same bandwidth and no volume, or a single edge with a bandwidth and a volume.
 struct Group {
     bandwidth: u64,
     count: u64,
-    /// How many grains more each can carry.
+    /// Grains that each edge can carry in addition.
     room: u64,
 }
 
-/// The first time from `time` on at which what crosses a cut carries enough whole grains; `None` if there is
-/// none.
+/// Returns the first time from `time` on at which the edges across a cut carry enough whole grains; `None` if there is
+/// no such time.
 fn after(
     network: &Network,
     is_behind: impl Fn(u32) -> bool + Copy,
@@ -76,7 +79,7 @@ fn after(
     if fixed == network.total {
         return Some(time);
     }
-    // Divided at will, they need this long at least. It saves most of the single steps.
+    // Divisible bytes need at least this time. Starting from it saves most of the single steps.
     let bandwidth = growing.iter().map(|edge| edge.bandwidth).sum();
     let time = ExactTime::new(network.total - fixed, bandwidth)?.max(time);
 

@@ -1,4 +1,4 @@
-//! Strategies that leave it all to one call of the driver's.
+//! Strategies in which one call of the driver obtains all memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::host_arena::strategy::Strategy;
 use crate::watermark::Watermark;
 use crate::workers::Workers;
 
-/// Everything pinned before anything else.
+/// See [`Baseline::DirectPin`](super::Baseline::DirectPin).
 #[derive(Debug)]
 pub(in crate::host_arena) struct DirectPin;
 
@@ -38,7 +38,7 @@ impl Strategy for DirectPin {
     }
 }
 
-/// Memory that the driver moves to the side that touches it.
+/// See [`Baseline::Managed`](super::Baseline::Managed).
 #[derive(Debug)]
 pub(in crate::host_arena) struct Managed;
 

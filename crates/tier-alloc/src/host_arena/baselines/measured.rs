@@ -8,7 +8,7 @@ use tierflow_sync::{Mutex, rank};
 use super::model::{Figures, Touching};
 use crate::host_arena::growing::Growing;
 
-/// How much of what was measured before counts when there is something new.
+/// The weight that older measurements keep when a new one is added.
 const KEPT: f64 = 0.8;
 
 /// The pages that a flush went to.
@@ -16,7 +16,7 @@ const KEPT: f64 = 0.8;
 enum Target {
     Untouched,
     Touched,
-    /// Anywhere, while others were being touched.
+    /// Pages of either kind, while other pages were being touched.
     BesideTouch,
 }
 
@@ -39,7 +39,7 @@ impl Concurrency {
     }
 }
 
-/// A flush that is under way. How fast it goes is measured when this is dropped.
+/// A flush that is under way. Dropping the value measures the flush's rate.
 #[derive(Debug)]
 pub(in crate::host_arena) struct Flush<'arena> {
     measured: &'arena Measured,
@@ -83,13 +83,14 @@ struct Sums {
     flush_untouched: Rate,
     flush_touched: Rate,
     flush_beside_touch: Rate,
-    /// Checkpoints and the time between their flushes: count and sum.
+    /// Bytes of checkpoints, per checkpoint.
     checkpoints: Rate,
+    /// Seconds between the starts of flushes, per interval.
     intervals: Rate,
     last: Option<Instant>,
 }
 
-/// Bytes and seconds, the latest counting most.
+/// Two sums, such as bytes and seconds, in which later values weigh more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     amount: f64,
@@ -134,9 +135,9 @@ impl Measured {
         }
     }
 
-    /// `None` until there is something to go by. What was not seen yet is taken from what was, in
-    /// the paper's proportions: touched pages are twice as fast to flush to, and each of two that
-    /// run at once has half.
+    /// Returns the model's inputs, or `None` before the first touch, flush and interval. Rates that were not measured yet
+    /// are derived from measured ones in the paper's proportions: a flush to touched pages is twice as fast, and a flush
+    /// and touching that run at once have half their rates.
     pub(super) fn figures(&self) -> Option<Figures> {
         let sums = self.0.lock();
         let touch = sums

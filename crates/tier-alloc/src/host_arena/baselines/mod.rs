@@ -1,4 +1,4 @@
-//! The strategies that [`Pieces`](HostGrowth::Pieces) is measured against: those of HiPC'22, and the driver's own.
+//! The strategies that [`Pieces`](HostGrowth::Pieces) is measured against: those of HiPC'22, and those of the driver.
 
 mod direct;
 mod measured;
@@ -20,27 +20,26 @@ use vmm_host::VmmHost;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Baseline {
-    /// All of it in one call before [`HostArena::start`](crate::HostArena::start) returns
-    /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). It takes seconds: 2 to 3 GB/s.
+    /// A single call allocates and pins all of the memory before [`HostArena::start`](crate::HostArena::start) returns
+    /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). The call takes seconds: 2 to 3 GB/s.
     DirectPin,
-    /// Small pages (4 KiB), set to 0 one after the other by one thread, and pinned as a whole at
-    /// the end (HiPC'22 §V-B, "incremental memset"). Bytes are usable once they are set.
+    /// A thread sets small pages (4 KiB) to 0 one after the other, and pins all at the end (HiPC'22 §V-B, "incremental
+    /// memset"). Bytes are usable once they are set.
     IncrementalMemset,
-    /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
-    /// pinned as a whole at the end. Pinning makes every copy of the process wait.
+    /// The strategy that the paper proposes (HiPC'22 §IV): a thread touches huge pages with one write each, and pins all
+    /// at the end. Pinning makes every copy of the process wait.
     TouchThenPin {
         /// The behaviour of touching while copies run.
         touching: Touching,
     },
-    /// Pinned memory that the driver makes chunk by chunk on the node next to the device, in the
-    /// background (`cuMemCreate` for `HOST_NUMA`). Bytes are usable once their chunk is there.
-    /// CUDA only.
+    /// The driver makes pinned memory chunk by chunk on the node next to the device, in the background (`cuMemCreate` for
+    /// `HOST_NUMA`). Bytes are usable once their chunk is there. CUDA only.
     VmmHost {
         /// Bytes made at once, rounded up to the driver's granularity.
         chunk: usize,
     },
-    /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
-    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than the device's free memory.
+    /// The memory is unified (`cuMemAllocManaged`): the driver moves it to the side that touches it (HiPC'22 §V-B, "UVM").
+    /// CUDA only, and no more bytes than the device has free.
     Managed,
 }
 
@@ -65,7 +64,7 @@ impl Baseline {
         Self::Managed,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::DirectPin => "DirectPin",

@@ -20,26 +20,25 @@ pub struct Figures {
     pub checkpoint: f64,
     /// Seconds from one checkpoint to the next.
     pub interval: f64,
-    /// How fast pages are touched while nothing is flushed.
+    /// Rate of touching pages while nothing is flushed.
     pub touch: f64,
-    /// How fast they are touched while something is.
+    /// Rate of touching pages during a flush.
     pub touch_beside_flush: f64,
-    /// How fast a flush goes to pages that are not touched.
+    /// Rate of a flush to pages that are not touched.
     pub flush_untouched: f64,
-    /// How fast it goes to touched ones, while no others are touched.
+    /// Rate of a flush to touched pages, while no other pages are being touched.
     pub flush_touched: f64,
-    /// How fast it goes while others are touched.
+    /// Rate of a flush while other pages are being touched.
     pub flush_beside_touch: f64,
 }
 
 impl Figures {
-    /// Returns the behaviour with which a flush takes less of each interval. The paper says what is weighed (§IV-A, §IV-B)
-    /// and not how; this is how:
+    /// Returns the behaviour with which a flush takes less of each interval. The paper names the quantities that are
+    /// weighed (§IV-A, §IV-B), but no formula. The formulas here:
     ///
-    /// - One after the other, a flush of `s` bytes takes `f(x) = s·(x / flush_touched + (1 − x) /
-    ///   flush_untouched)`, where `x` is the part that was touched in the idle rest of the interval
-    ///   before: `x = min(1, (interval − f(x)) · touch / s)`.
-    /// - At once, a flush follows the touching, and is as slow as the slower of the two.
+    /// - `Sequential`: a flush of `s` bytes takes `f(x) = s·(x / flush_touched + (1 − x) / flush_untouched)`. Here `x` is
+    ///   the part that was touched in the idle rest of the interval before: `x = min(1, (interval − f(x)) · touch / s)`.
+    /// - `Concurrent`: a flush follows the touching, and is as slow as the slower of the two.
     pub fn best(&self) -> Touching {
         if self.sequential() <= self.concurrent() {
             Touching::Sequential
@@ -48,11 +47,11 @@ impl Figures {
         }
     }
 
-    /// Seconds that a flush takes when touching pauses for it.
+    /// Returns the seconds that a flush takes if touching pauses for it.
     pub fn sequential(&self) -> f64 {
         let (untouched, touched) = (1.0 / self.flush_untouched, 1.0 / self.flush_touched);
         let per_byte = self.interval / self.checkpoint;
-        // Seconds that one byte more that is touched ahead costs, less what it spares.
+        // Seconds that touching one more byte ahead costs, less the seconds that it saves the flush.
         let cost = 1.0 / self.touch - untouched + touched;
         let part = if per_byte >= touched + 1.0 / self.touch {
             1.0
@@ -64,7 +63,7 @@ impl Figures {
         self.checkpoint * (part * touched + (1.0 - part) * untouched)
     }
 
-    /// Seconds that a flush takes when touching goes on beside it.
+    /// Returns the seconds that a flush takes if touching goes on meanwhile.
     pub fn concurrent(&self) -> f64 {
         self.checkpoint / self.flush_beside_touch.min(self.touch_beside_flush)
     }
@@ -74,7 +73,8 @@ impl Figures {
 mod tests {
     use super::*;
 
-    /// An A100 of the paper: flushes at 3 and 6 GB/s, touching at some 8, and both at once at half.
+    /// Returns the figures of an A100 in the paper: flushes at 3 and 6 GB/s, touching at about 8 GB/s, and half of each
+    /// rate if both run at once.
     fn paper(interval: f64) -> Figures {
         Figures {
             checkpoint: 128e6,

@@ -14,10 +14,10 @@ use crate::host_arena::strategy::Strategy;
 use crate::watermark::End;
 use crate::workers::{Stop, Workers};
 
-/// Between two looks whether to stop.
+/// Time between two checks of the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Bytes touched between two looks at what else goes on: about a millisecond.
+/// Bytes touched between two checks of the stop flag and the copies: about a millisecond's work.
 const STEP: usize = 8 << 20;
 
 /// See [`Baseline::IncrementalMemset`](super::Baseline::IncrementalMemset).
@@ -42,7 +42,7 @@ impl Strategy for Memset {
     }
 }
 
-/// The bytes are not lent yet: they become usable only afterwards.
+/// Sets bytes to 0. No other code has a loan of them, as they become usable only afterwards.
 fn set_to_zero(reservation: &HostReservation, range: Range<usize>) -> tierflow_device::Result<()> {
     let mut bytes = reservation.memory().lend_mut(range)?;
     bytes.bytes_mut()?.fill(0);
@@ -79,7 +79,7 @@ impl Strategy for TouchThenPin {
     }
 }
 
-/// `waited_for`: bytes become usable as they are touched.
+/// Touches all memory step by step, then pins it. If `waited_for`, bytes become usable as they are touched.
 fn touch_then_pin(
     growing: &Growing,
     stop: &Stop,
@@ -122,7 +122,7 @@ fn touch_then_pin(
     pin_whole(growing, stop, reservation);
 }
 
-/// Waits for the moment in which the next step may be touched. Not if the arena is to stop.
+/// Waits until the next step may be touched. Returns false if the arena is to stop.
 fn may_touch(growing: &Growing, stop: &Stop, touching: Touching) -> bool {
     loop {
         if stop.is_set() {

@@ -17,7 +17,7 @@ pub(in crate::host_arena) struct VmmHost {
 
 impl Strategy for VmmHost {
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
-        // The driver must be told a node, and every machine has the first.
+        // The driver needs a node, and every machine has node 0.
         let node = wanted.node.unwrap_or(0);
         let reservation = wanted.device.reserve_pinned(wanted.capacity, node)?;
         Ok(InitialBacking::nothing_yet(Backing::Chunks(reservation)))
