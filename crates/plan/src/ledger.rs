@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
     pub(crate) records: HashMap<Version, Record>,
     pub(crate) discarded: Discarded,
     pub(crate) hints: Hints,
-    /// True if hints named more readings, when the last ones were given, than the plan looks at ahead of a reading.
+    /// True if hints name more than the next reading: versions without hints are used no more then.
     pub(crate) hints_reach_far: bool,
     pub(crate) predictor: Predictor,
     pub(crate) order: Order,

@@ -109,11 +109,12 @@ impl Phase {
         })
     }
 
-    /// Returns the positions before which versions are prefetched: while the application writes, only those that it named. While it
-    /// reads named versions and holds others that it named, those that it has read and did not name again are not: fetched now, they would
-    /// take room and links from the named ones.
+    /// Returns the positions before which versions are prefetched: while the application writes, only those that it named, also while it reads and names the next
+    /// reading each time. While it reads named versions and holds others that it named, those that it has read and did not name again are not: fetched
+    /// now, they would take room and links from the named ones.
     pub(crate) fn fetch_limits(&self, ledger: &Ledger) -> FetchLimits {
-        let unread = match (self.prefetches, self.is_reading) {
+        let names_next = self.follows_hints && !ledger.hints_reach_far;
+        let unread = match (self.prefetches, self.is_reading && !names_next) {
             (false, _) => Position::FIRST,
             (true, false) => Position::UNKNOWN,
             (true, true) => Position::LAST,

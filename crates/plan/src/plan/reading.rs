@@ -240,7 +240,7 @@ impl Plan {
         }
     }
 
-    /// Learns from a reading, unless hints told it with many others: then versions that they do not name are used no more.
+    /// Learns from a reading, unless hints named it with others: then versions without hints are used no more.
     fn learn(&mut self, version: Version) {
         let ledger = self.ledger_mut();
         let Some(record) = ledger.records.get(&version) else {
