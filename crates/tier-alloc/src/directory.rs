@@ -10,8 +10,8 @@ use crate::workers::Stop;
 use tierflow_device::OwnerProcess;
 
 /// Between two looks at a lock: often at first, as turns are short, and then less.
-pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(1);
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns the folder of this user's files for `purpose`: in the directory that the system makes for a user's sessions, or
 /// in the one for temporary files. One who takes another user's place may still have that user's environment.
@@ -123,7 +123,12 @@ pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
 /// Asks until it is done; returns false at the deadline, or once the thread is to end.
 pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
     let ask = || done().then_some(());
-    poll_unless(|| stop.is_set() || Instant::now() >= deadline, LONGEST, ask).is_some()
+    poll_unless(
+        || stop.is_set() || Instant::now() >= deadline,
+        LONGEST_PAUSE,
+        ask,
+    )
+    .is_some()
 }
 
 /// Asks until there is an answer, with `longest` between two tries at most; returns `None` once it is to give up.
@@ -140,7 +145,7 @@ pub(crate) fn poll_unless<T>(
         if gives_up() {
             return None;
         }
-        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST, longest));
+        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST_PAUSE, longest));
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const NOTE: &str = "superseded.note";
 
 /// No longer note is read, in bytes: so many copies lie in no directory.
-const LONGEST: u64 = 256 << 20;
+const LONGEST_NOTE: u64 = 256 << 20;
 
 /// The fault of a note of which a line has another checksum.
 const DAMAGED: &str =
@@ -101,7 +101,7 @@ impl Superseded {
             let Some(handle) = directory.read(NOTE)? else {
                 return Ok(RefreshResult::Gone);
             };
-            let size = handle.plain.size()?.min(LONGEST);
+            let size = handle.plain.size()?.min(LONGEST_NOTE);
             let mut bytes = vec![0; size as usize];
             handle.plain.read(0, &mut bytes)?;
             for line in String::from_utf8_lossy(&bytes).lines() {
