@@ -254,7 +254,7 @@ pub(crate) fn host_memory(
             .step_by(share)
             .map(|start| {
                 let touch = move || reserved.touch(start..len.min(start + share));
-                // This thread touches the share of a thread that the system does not start.
+                // The caller touches the share of a thread that the system does not start.
                 Builder::new()
                     .spawn_scoped(scope, touch)
                     .map_err(|_| touch())
