@@ -34,12 +34,19 @@ impl Ledger {
         !self.predictor.is_hinting() && self.hints.next(version).is_some()
     }
 
+    /// Takes the hint of a predicted reading back, which ended and consumed nothing.
+    pub(crate) fn forget_prediction(&mut self, version: Version) {
+        if self.predictor.is_hinting() && self.hints.consume(version).is_some() {
+            self.change_record(version, |_, _| ());
+        }
+    }
+
     /// Takes the hints of predicted readings back.
     pub(crate) fn forget_predictions(&mut self) {
         if !self.predictor.take_back() {
             return;
         }
-        // All hints are predictions: also those whose readings are under way, or failed.
+        // All hints are predictions: also those whose readings are under way.
         let hinted: Vec<_> = self.hints.last().collect();
         hinted
             .into_iter()
