@@ -15,7 +15,7 @@ use crate::cargo::{Metadata, cargo};
 use crate::dist::{MESSAGES, executables};
 
 /// The programs that take longest, which begin before the others, so that none of them runs alone at the end.
-const LONGEST: &[&str] = &[
+const LONGEST_TESTS: &[&str] = &[
     "tierflow-capi.install",
     "tierflow-engine.level",
     "tierflow-sim.bound",
@@ -113,8 +113,8 @@ fn tests(workspace: &Metadata, selected: &[String]) -> Result<Vec<Tests>> {
             folder: package.folder().to_owned(),
         });
     }
-    let rank = |tests: &Tests| LONGEST.iter().position(|name| *name == tests.name);
-    all.sort_by_key(|tests| rank(tests).unwrap_or(LONGEST.len()));
+    let rank = |tests: &Tests| LONGEST_TESTS.iter().position(|name| *name == tests.name);
+    all.sort_by_key(|tests| rank(tests).unwrap_or(LONGEST_TESTS.len()));
     Ok(all)
 }
 

@@ -42,7 +42,7 @@ impl Default for Settings {
 /// Time between two scans of a node for pieces that no client asked for, such as the pieces of an application that crashed.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest patience, which every clock can measure.
-const LONGEST: Duration = Duration::from_secs(1 << 32);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1 << 32);
 /// Time between two looks of the agent at its threads.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -116,7 +116,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 impl Server {
     /// Makes an agent without routes, and the stream that is readable when its event loop has to wake.
     fn new(home: Home, mut settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
-        settings.patience = settings.patience.min(LONGEST);
+        settings.patience = settings.patience.min(LONGEST_PATIENCE);
         let (waker, wakes) = event_loop::Waker::new()?;
         let shared = ServerState {
             flows: BTreeMap::new(),
@@ -252,7 +252,7 @@ impl Server {
         let count = shared.flows.len();
         // An agent that was told to end scans each route once, unless a client leaves it or the scan fails.
         let pause = match shared.stopping {
-            true => LONGEST,
+            true => LONGEST_PATIENCE,
             false => SCAN_INTERVAL,
         };
         for step in 0..count {

@@ -123,6 +123,8 @@ pub struct EngineHandle {
     closing_patience: Duration,
     /// True if redundancy passes between the ranks by functions of the application.
     passes_by_group: bool,
+    /// The beginning of the log's lines in a group.
+    _lines: Option<Arc<String>>,
     /// A value that outlives the engine, such as the group that it calls. The last field is dropped last.
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -143,7 +145,7 @@ impl EngineHandle {
         let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
         let transport = options.ranks.transport.as_deref();
         let is_driven = passes_by_group && transport.is_some_and(|way| !way.is_concurrent());
-        lines_of_rank(options.ranks.rank, options.ranks.ranks);
+        let lines = lines_of_rank(options.ranks.rank, options.ranks.ranks);
         let statistics = Statistics::new(&options);
         let (device, engine) = options.build()?;
         (door.started)(&engine);
@@ -160,6 +162,7 @@ impl EngineHandle {
             device,
             closing_patience,
             passes_by_group,
+            _lines: lines,
             _beside: beside,
         });
         let mut open = OPEN.get().lock();

@@ -1,7 +1,7 @@
 //! The log: passes the crates' events ([`tracing`]) to the logger of a language as lines of text.
 
 use std::io::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use log::{Log, Metadata, Record};
 use parking_lot::RwLock;
@@ -15,13 +15,13 @@ pub type LogSink = dyn Fn(Level, &str) + Send + Sync;
 /// The logger of this process.
 struct Logger {
     sink: RwLock<Option<Arc<LogSink>>>,
-    /// The beginning of each line: the rank and the host of this process; empty if the process is alone.
-    rank: RwLock<String>,
+    /// The beginning of each line: the rank and the host of this process, while an engine of a group holds them.
+    rank: RwLock<Weak<String>>,
 }
 
 static LOGGER: Logger = Logger {
     sink: RwLock::new(None),
-    rank: RwLock::new(String::new()),
+    rank: RwLock::new(Weak::new()),
 };
 /// True if the logger is the one of this process: another library may have installed its own.
 static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
@@ -34,7 +34,11 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            let text = format!("{}{}", self.rank.read(), record.args());
+            let rank = self.rank.read().upgrade();
+            let text = match rank {
+                Some(rank) => format!("{rank}{}", record.args()),
+                None => record.args().to_string(),
+            };
             // The lock is released before the call, as the sink may call a language that logs, too.
             let sink = self.sink.read().clone();
             if let Some(sink) = sink {
@@ -62,11 +66,54 @@ pub fn to_standard_error(_: Level, text: &str) {
     let _no_place_to_say_so = std::io::stderr().write_all(format!("tierflow: {text}\n").as_bytes());
 }
 
-/// Begins each line with this rank and its host, if there are other ranks.
-pub(crate) fn lines_of_rank(rank: u32, ranks: u32) {
-    if ranks > 1 {
-        let host = uname();
-        let host = host.nodename().to_string_lossy();
-        *LOGGER.rank.write() = format!("rank {rank} of {ranks} on {host}: ");
+/// Begins each line with this rank and its host, if there are other ranks, until the last owner of the returned text drops it.
+pub(crate) fn lines_of_rank(rank: u32, ranks: u32) -> Option<Arc<String>> {
+    if ranks <= 1 {
+        return None;
+    }
+    let host = uname();
+    let host = host.nodename().to_string_lossy();
+    let begin = format!("rank {rank} of {ranks} on {host}: ");
+    let mut held = LOGGER.rank.write();
+    let begin = held
+        .upgrade()
+        .filter(|other| **other == begin)
+        .unwrap_or_else(|| Arc::new(begin));
+    *held = Arc::downgrade(&begin);
+    Some(begin)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[test]
+    fn lines_begin_with_the_rank_while_an_engine_of_the_group_is_there() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&lines);
+        *LOGGER.sink.write() = Some(Arc::new(move |_, text: &str| {
+            written.lock().push(text.to_owned());
+        }));
+        let begins = || {
+            let record = Record::builder()
+                .target("tierflow")
+                .args(format_args!("hello"))
+                .build();
+            LOGGER.log(&record);
+            let line = lines.lock().pop().unwrap();
+            line.split_once(" on ")
+                .map_or(line.clone(), |(rank, _)| rank.to_owned())
+        };
+        assert_eq!(begins(), "hello");
+        let (one, another) = (lines_of_rank(1, 4), lines_of_rank(1, 4));
+        assert!(lines_of_rank(0, 1).is_none());
+        assert_eq!(begins(), "rank 1 of 4");
+        drop(another);
+        assert_eq!(begins(), "rank 1 of 4");
+        drop(one);
+        assert_eq!(begins(), "hello");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct RawGroup {
 }
 
 /// The longest wait that the application's functions are given: no clock measures longer ones.
-const LONGEST: Duration = Duration::from_secs(1_000_000_000);
+const LONGEST_WAIT: Duration = Duration::from_secs(1_000_000_000);
 /// Time after which a rank that waits for the others writes so to the log, again and again.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -132,7 +132,7 @@ impl Group {
         if mine.is_empty() {
             return Ok(all);
         }
-        let patience = patience.min(LONGEST);
+        let patience = patience.min(LONGEST_WAIT);
         let calls = self.calls.lock();
         let (context, to) = (calls.context, all.as_mut_ptr().cast());
         let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());

@@ -64,16 +64,18 @@ impl EngineBuilder {
 
     /// Sets the device cache to `bytes` of device memory; 0 for no such tier.
     #[must_use]
-    pub fn device_cache(mut self, bytes: usize) -> Self {
-        self.device_cache.bytes = bytes;
-        self
+    pub fn device_cache(self, bytes: usize) -> Self {
+        let mut cache = self.device_cache.clone();
+        cache.bytes = bytes;
+        self.tier(cache)
     }
 
     /// Sets the host cache to `bytes` of host memory; 0 for no such tier.
     #[must_use]
-    pub fn host_cache(mut self, bytes: usize) -> Self {
-        self.host_cache.bytes = bytes;
-        self
+    pub fn host_cache(self, bytes: usize) -> Self {
+        let mut cache = self.host_cache.clone();
+        cache.bytes = bytes;
+        self.tier(cache)
     }
 
     /// Adds a scratch file in a directory. The file has no name and ends with the engine.

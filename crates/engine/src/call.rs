@@ -7,7 +7,7 @@ use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline, Interrupt};
 use crate::plan::Event;
 use crate::region::{self, Region, RegionMut};
-use crate::run::{NewVersion, Pieces, PlanGuard, SourceRegions, TargetRegions, touch};
+use crate::run::{NewVersion, Pieces, PlanGuard, SourceRegions, TargetRegions, touch_to_write};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
 use std::time::Duration;
@@ -268,7 +268,7 @@ impl<'a> Call<'a> {
         let _span = tracing::debug_span!("restore", version, size = given).entered();
         // With a stream, its work may still write to the regions.
         if self.stream.is_none() {
-            touch(given, regions);
+            touch_to_write(given, regions);
         }
         let (expected, mut core) = self.engine.locked_size(deadline, version)?;
         if given != expected {

@@ -54,7 +54,7 @@ impl Notice {
 
     /// Gives the notice: the deadline is `grace` from now on, at most a century. Later calls do not move the deadline.
     pub fn give(&self, grace: Duration) {
-        let deadline = Instant::now() + grace.min(LONGEST);
+        let deadline = Instant::now() + grace.min(LONGEST_GRACE);
         let _first_given_counts = self.deadline.set(deadline);
     }
 
@@ -66,7 +66,7 @@ impl Notice {
 }
 
 /// Longest grace: longer than a job needs, and within the range of every clock.
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+const LONGEST_GRACE: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {

@@ -75,6 +75,14 @@ fn a_tier_that_is_given_again_is_refused_no_more() {
     let builder = || builder().tier(node_local().checksums(true).checksums(false));
     let engine = builder().tier(node_local()).build().unwrap();
     drop(engine);
+    let limited = |cache: Tier| self::builder().tier(cache.limit(1));
+    let caches = [
+        limited(Tier::from(Tier::device(1 << 20))).device_cache(1 << 20),
+        limited(Tier::from(Tier::host(1 << 20))).host_cache(1 << 20),
+    ];
+    for builder in caches {
+        drop(builder.build().unwrap());
+    }
     // A tier of another kind does not take its place.
     assert_matches!(
         builder().tier(Tier::host(1 << 20)).build(),

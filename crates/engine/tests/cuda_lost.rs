@@ -65,9 +65,13 @@ fn only_what_lay_in_its_memory_alone_is_lost_and_named() {
     assert!(is_of_device(&refused), "{refused}");
     let mut back = 0;
     for version in 0..COUNT {
+        let is_durable = engine.is_durable(version);
         match assert_restored(&engine, version, &noise) {
             Ok(()) => back += 1,
-            Err(error) => println!("{version}: {error}"),
+            Err(error) => {
+                println!("{version}: {error}");
+                assert!(!is_durable, "the disk has {version}");
+            }
         }
     }
     println!("{back} of {COUNT} came back to this process");

@@ -46,7 +46,8 @@ impl Settings {
         }
     }
 
-    /// Chooses the longest time of a request (of 16 MiB at most); the default is a minute.
+    /// Chooses the longest time of a request (of 16 MiB at most) with its repetitions; the default is a minute. If the store is given by its URL, a
+    /// single try takes half of it at most, or as long as `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` or `AZURE_TIMEOUT` says.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

@@ -77,26 +77,30 @@ fn store(
 ) -> Result<Arc<dyn ObjectStore>> {
     crypto::supported()?;
     let crypto = Arc::new(Graviola);
+    // A try that hangs is made again once.
+    let connector = |timeout: &str| Connector {
+        longest_try: std::env::var_os(timeout).is_none().then_some(patience / 2),
+    };
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
             .with_url(url.as_str())
             .with_retry(retry(patience))
             .with_crypto_provider(crypto)
-            .with_http_connector(Connector)
+            .with_http_connector(connector("AWS_TIMEOUT"))
             .build()
             .map(|store| Arc::new(store) as _),
         ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
             .with_url(url.as_str())
             .with_retry(retry(patience))
             .with_crypto_provider(crypto)
-            .with_http_connector(Connector)
+            .with_http_connector(connector("GOOGLE_TIMEOUT"))
             .build()
             .map(|store| Arc::new(store) as _),
         _ => MicrosoftAzureBuilder::from_env()
             .with_url(url.as_str())
             .with_retry(retry(patience))
             .with_crypto_provider(crypto)
-            .with_http_connector(Connector)
+            .with_http_connector(connector("AZURE_TIMEOUT"))
             .build()
             .map(|store| Arc::new(store) as _),
     };

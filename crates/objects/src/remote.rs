@@ -10,6 +10,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use tierflow_store::container::Source;
 use tierflow_store::{Error, PutRule, Ready, RecordBytes, Result};
@@ -43,17 +44,21 @@ impl Debug for Remote {
 
 impl Remote {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, patience: Duration) -> Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("tierflow-objects")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Remote(format!("no thread could be started: {error}")))?;
+        let build = || {
+            Builder::new_multi_thread()
+                .worker_threads(2)
+                .thread_name("tierflow-objects")
+                .enable_all()
+                .build()
+        };
+        // Tokio panics if the system starts none of the threads.
+        let runtime =
+            std::panic::catch_unwind(build).map_err(|_| no_thread("the system refused"))?;
         Ok(Self {
             store,
             patience,
             process: std::process::id(),
-            runtime: Some(runtime),
+            runtime: Some(runtime.map_err(no_thread)?),
         })
     }
 
@@ -72,12 +77,13 @@ impl Remote {
             return runtime.block_on(work);
         }
         // A thread of another runtime must not block on this runtime, so a new thread does.
-        std::thread::scope(
-            |scope| match scope.spawn(|| runtime.block_on(work)).join() {
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().spawn_scoped(scope, || runtime.block_on(work));
+            match thread.map_err(no_thread)?.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
-            },
-        )
+            }
+        })
     }
 
     /// Sends a request, and waits for the answer up to the deadline.
@@ -349,6 +355,13 @@ impl Drop for Remote {
 fn part_bytes(length: u64) -> u64 {
     let least = length.div_ceil(MOST_PARTS - 1);
     least.next_multiple_of(1 << 20).max(PART)
+}
+
+fn no_thread(why: impl fmt::Display) -> Error {
+    Error::Remote(format!(
+        "no thread could be started for the object store: {why}; raise the limit of processes (`ulimit -u`, or `pids.max` of \
+         the control group), or stop some threads"
+    ))
 }
 
 fn at(path: &Path, error: &Error) -> Error {

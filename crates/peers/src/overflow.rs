@@ -1,5 +1,6 @@
 //! Copies the remainders of checkpoints to peers and the host as a schedule says, and back.
 
+use std::thread::Builder;
 use std::time::Duration;
 
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Reservation, Stream, WriteLoan};
@@ -247,20 +248,24 @@ pub(crate) fn host_memory(
     let share = len
         .div_ceil(TOUCHERS)
         .next_multiple_of(HostReservation::GRANULARITY);
+    let reserved = &reservation;
     std::thread::scope(|scope| {
         let touchers: Vec<_> = (0..len)
             .step_by(share)
             .map(|start| {
-                let reservation = &reservation;
-                scope.spawn(move || reservation.touch(start..len.min(start + share)))
+                let touch = move || reserved.touch(start..len.min(start + share));
+                // The caller touches the share of a thread that the system does not start.
+                Builder::new()
+                    .spawn_scoped(scope, touch)
+                    .map_err(|_| touch())
             })
             .collect();
-        touchers
-            .into_iter()
-            .try_for_each(|toucher| match toucher.join() {
-                Ok(touched) => touched,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        touchers.into_iter().try_for_each(|toucher| match toucher {
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(touched) => touched,
+        })
     })?;
     // Memory that cannot be pinned is used unpinned. Copies are slower then, and a calibration measures that.
     let _ = reservation.pin(0..len)?;

@@ -20,11 +20,11 @@ use crate::error::{Error, Result};
 const LENGTH: usize = 16;
 
 /// The longest patience, which every clock can measure.
-const LONGEST: Duration = Duration::from_secs(1 << 32);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1 << 32);
 
 /// Returns the end of a patience that begins now.
 pub(crate) fn deadline(patience: Duration) -> Instant {
-    Instant::now() + patience.min(LONGEST)
+    Instant::now() + patience.min(LONGEST_PATIENCE)
 }
 
 /// Time between two tries of a call that would block.

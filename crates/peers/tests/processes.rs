@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{hosts, read, write};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tierflow_device::Device;
-use tierflow_peers::{Borrowed, Error, Lender, Loan, Overflow, Remainder};
+use tierflow_peers::{Borrowed, Error, Lender, Loan, Overflow, Remainder, TransferTarget};
 use tierflow_placement::{MinTimeMaxFlow, Problem, Share, Strategy, Topology};
 use tierflow_testing::{Process, assert_matches, noise};
 
@@ -27,17 +27,19 @@ fn main() {
         ["lend", path] => lend(Path::new(path)),
         ["borrow", path] => borrow(Path::new(path)),
         ["copy"] => copy(),
+        ["touch"] => touch(),
         // The test has nothing to list and no ignored cases.
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
-            let cases: [Case; 6] = [
+            let cases: [Case; 7] = [
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),
                 ("a process that says nonsense", nonsense),
                 ("a wait that is interrupted over and over", interrupted),
                 ("a process that may start few threads", few_threads),
+                ("a process that may start no thread", no_threads),
             ];
             for (name, case) in cases {
                 case(&device);
@@ -185,9 +187,44 @@ fn interrupted(device: &Device) {
 }
 
 fn few_threads(_: &Device) {
+    assert_eq!(report_with_large_stacks("copy"), "refused");
+}
+
+fn no_threads(_: &Device) {
+    assert_eq!(report_with_large_stacks("touch"), "touched");
+}
+
+/// The report of this program in a process whose threads have stacks of 32 MiB.
+fn report_with_large_stacks(argument: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let command = command.arg("copy").env("RUST_MIN_STACK", "33554432");
-    assert_eq!(Process::start(command, "").report(), "refused");
+    let command = command.arg(argument).env("RUST_MIN_STACK", "33554432");
+    Process::start(command, "").report()
+}
+
+/// Leaves this process so much address space.
+fn limit_address_space(room: u64) {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let room = Some(pages * rustix::param::page_size() as u64 + room);
+    let limit = Rlimit {
+        current: room,
+        maximum: room,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+}
+
+/// Allocates host memory for a transfer where there is no room for the stack of a thread.
+fn touch() {
+    let devices = hosts(2, 64 << 20);
+    let mut shares = [Share::Spare(1 << 20); 8];
+    shares[0] = Share::Remainder(1 << 20);
+    let topology = Topology::dgx_1();
+    let problem = Problem::new(&topology, &shares).unwrap();
+    let schedule = MinTimeMaxFlow::default().schedule(&problem).unwrap();
+    limit_address_space(24 << 20);
+    let target = TransferTarget::on_host(&devices[0], &schedule.transfers()[0]).unwrap();
+    assert!(target.memory.host_accessible());
+    println!("touched");
 }
 
 /// Copies to eight peers at once, where there is room for the stack of one thread.
@@ -202,14 +239,7 @@ fn copy() {
     let overflow = Overflow::new(&devices, &schedule).unwrap();
     let memory = devices[0].alloc(6 << 20).unwrap();
     let remainders = [Some(Remainder { memory, start: 0 })];
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-    let room = Some(pages * rustix::param::page_size() as u64 + (48 << 20));
-    let limit = Rlimit {
-        current: room,
-        maximum: room,
-    };
-    setrlimit(Resource::As, limit).unwrap();
+    limit_address_space(48 << 20);
     let refused = overflow.store(&remainders, PATIENCE);
     assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
     println!("refused");

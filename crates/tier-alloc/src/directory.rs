@@ -10,8 +10,8 @@ use crate::workers::Stop;
 use tierflow_device::OwnerProcess;
 
 /// Shortest and longest time between two tries to take a lock. The first tries come often, as turns are short.
-pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(1);
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns the folder of this user's files for `purpose`. The folder is in the directory that the system makes for a user's
 /// sessions, or in the directory for temporary files. The environment may name the session directory of another user (after
@@ -125,7 +125,12 @@ pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
 /// Calls `done` until it returns true. Returns false at the deadline, or once the thread is to end.
 pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
     let ask = || done().then_some(());
-    poll_unless(|| stop.is_set() || Instant::now() >= deadline, LONGEST, ask).is_some()
+    poll_unless(
+        || stop.is_set() || Instant::now() >= deadline,
+        LONGEST_PAUSE,
+        ask,
+    )
+    .is_some()
 }
 
 /// Calls `ask` until there is an answer, with at most `longest` between two calls. Returns `None` once `gives_up` returns
@@ -143,7 +148,7 @@ pub(crate) fn poll_unless<T>(
         if gives_up() {
             return None;
         }
-        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST, longest));
+        std::thread::sleep((begun.elapsed() / 16).clamp(SHORTEST_PAUSE, longest));
     }
 }
 

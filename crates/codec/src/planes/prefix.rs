@@ -1,7 +1,7 @@
-//! A prefix code of classes: a Huffman code of at most [`LONGEST`] bits. kernels/codec_polynomial.cuh does the same.
+//! A prefix code of classes: a Huffman code of at most [`LONGEST_CODE`] bits. kernels/codec_polynomial.cuh does the same.
 
 /// Bits of the longest code.
-pub(super) const LONGEST: u32 = 8;
+pub(super) const LONGEST_CODE: u32 = 8;
 /// Largest number of classes: one for each number of bits of a value, from 0 to 64.
 pub(super) const CLASSES: usize = 65;
 
@@ -25,7 +25,7 @@ pub(super) fn lengths(counts: &[u32; CLASSES]) -> Lengths {
     loop {
         leaves.sort_unstable();
         let depths = depths(&leaves);
-        if depths.iter().all(|depth| *depth <= LONGEST) {
+        if depths.iter().all(|depth| *depth <= LONGEST_CODE) {
             for ((_, class), depth) in leaves.iter().zip(depths) {
                 lengths[*class] = depth as u8;
             }
@@ -73,21 +73,21 @@ fn depths(leaves: &[(u32, usize)]) -> Vec<u32> {
 }
 
 /// Calls `each` for all classes in the order of their codes: by length, then by class. Passes the class, the length of its
-/// code, and the code as the top bits of a number of [`LONGEST`] bits. Returns an error if there are too many codes.
+/// code, and the code as the top bits of a number of [`LONGEST_CODE`] bits. Returns an error if there are too many codes.
 fn in_order(lengths: &Lengths, mut each: impl FnMut(usize, u32, u32)) -> Result<(), &'static str> {
     let mut next = 0;
-    for length in 1..=LONGEST {
+    for length in 1..=LONGEST_CODE {
         for (class, of_class) in lengths.iter().enumerate() {
             if u32::from(*of_class) == length {
-                if next >= 1 << LONGEST {
+                if next >= 1 << LONGEST_CODE {
                     return Err("a block has more codes than there can be");
                 }
                 each(class, length, next);
-                next += 1 << (LONGEST - length);
+                next += 1 << (LONGEST_CODE - length);
             }
         }
     }
-    if next <= 1 << LONGEST {
+    if next <= 1 << LONGEST_CODE {
         Ok(())
     } else {
         Err("a block has more codes than there can be")
@@ -104,8 +104,8 @@ pub(super) fn codes(lengths: &Lengths) -> [u8; CLASSES] {
     codes
 }
 
-/// The class and the length of its code, for each value of the next [`LONGEST`] bits.
-pub(super) type Table = [(u8, u8); 1 << LONGEST];
+/// The class and the length of its code, for each value of the next [`LONGEST_CODE`] bits.
+pub(super) type Table = [(u8, u8); 1 << LONGEST_CODE];
 
 /// Returns the table that finds codes. Entries of bits with which no code starts have length 0.
 ///
@@ -113,9 +113,9 @@ pub(super) type Table = [(u8, u8); 1 << LONGEST];
 ///
 /// The defect if no code has these lengths.
 pub(super) fn table(lengths: &Lengths) -> Result<Table, &'static str> {
-    let mut table = [(0, 0); 1 << LONGEST];
+    let mut table = [(0, 0); 1 << LONGEST_CODE];
     in_order(lengths, |class, length, code| {
-        for bits in code..code + (1 << (LONGEST - length)) {
+        for bits in code..code + (1 << (LONGEST_CODE - length)) {
             if let Some(entry) = table.get_mut(usize::from((bits as u8).reverse_bits())) {
                 *entry = (class as u8, length as u8);
             }

@@ -37,16 +37,15 @@ impl EngineCore {
         let NewVersion { version, size, .. } = *new;
         let is_reached = |region: &Region<'_>| match region.plain() {
             Region::Memory(memory, _) => memory.host_accessible(),
-            // Page faults are served before the lock is taken.
-            Region::Bytes(bytes) => {
-                black_box((bytes.first().copied(), bytes.last().copied()));
-                true
-            }
-            Region::Named { .. } => true,
+            Region::Bytes(_) | Region::Named { .. } => true,
         };
-        let may_be = size <= MOST_BYTES && regions.iter().all(is_reached);
-        let core = may_be.then(|| self.try_lock()).flatten();
-        let Some(mut core) = core else { return false };
+        if size > MOST_BYTES || !regions.iter().all(is_reached) {
+            return false;
+        }
+        touch_to_read(regions);
+        let Some(mut core) = self.try_lock() else {
+            return false;
+        };
         let place = core.plan().place_to_write(version, size);
         let is_free = |place: &Place| !self.pending.is_any_before(place, Access::Write);
         let Some(place) = place.filter(is_free) else {
@@ -111,8 +110,17 @@ impl EngineCore {
     }
 }
 
+/// Touches small memory that a version is made of, so that its page faults are served before the lock is taken.
+fn touch_to_read(regions: &[Region<'_>]) {
+    for region in regions {
+        if let Region::Bytes(bytes) = region.plain() {
+            black_box((bytes.first().copied(), bytes.last().copied()));
+        }
+    }
+}
+
 /// Touches small memory to which a version is restored, so that its page faults are served before the lock is taken.
-pub(crate) fn touch(bytes: u64, regions: &mut [RegionMut<'_>]) {
+pub(crate) fn touch_to_write(bytes: u64, regions: &mut [RegionMut<'_>]) {
     if bytes > MOST_BYTES {
         return;
     }

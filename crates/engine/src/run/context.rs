@@ -200,6 +200,17 @@ impl TierContext {
         from: Pieces<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
+        let read = self.read_pieces(shared, sink, from, stream);
+        read.inspect_err(|error| self.note_lost(&shared.tiers, from, error))
+    }
+
+    fn read_pieces(
+        &mut self,
+        shared: &EngineCore,
+        sink: &mut TargetRegions<'_, '_>,
+        from: Pieces<'_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
         let Pieces { version, pieces } = from;
         let mut on_durable = pieces
             .iter()
@@ -227,6 +238,9 @@ impl TierContext {
                     read.inspect_err(|error| self.note(version, piece.place.tier, error))?;
                 }
             }
+        }
+        if on.is_empty() {
+            return Ok(());
         }
         let Self { copy, links, .. } = self;
         let mut streams = copy.streams(stream);
@@ -328,7 +342,8 @@ impl EngineCore {
         let free = self.contexts.lock().pop();
         let mut context = match free {
             Some(context) => context,
-            None => Box::new(TierContext::with_stream(&self.device)?),
+            // The stream is made where a copy needs it: storage is read also after the device failed for good.
+            None => Box::new(TierContext::new(&self.device)),
         };
         let result = copy(&mut context);
         self.tell_damage(&mut context);

@@ -6,6 +6,7 @@ use super::medium::{TierState, medium};
 use super::stage::Links;
 use crate::plan::{Event, TierId, TransferFailure};
 use crate::{Error, Result, Version};
+use tierflow_device::Error as DeviceError;
 use tierflow_store::Error as StoreError;
 
 /// Returns true if the bytes on storage are at fault, and not a passing lack of descriptors, memory or time.
@@ -25,6 +26,11 @@ fn is_damage(error: &Error) -> bool {
     }
 }
 
+/// Returns true if a device failed for good: what lies in its memory, and what only it copies, cannot be read.
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Device(DeviceError::Lost { .. }))
+}
+
 impl TierContext {
     /// Notes that a tier's copy of a version could not be read, if the error says so.
     pub(super) fn note(&mut self, version: Version, tier: TierId, error: &Error) {
@@ -38,6 +44,18 @@ impl TierContext {
     pub(super) fn note_stored(&mut self, (version, place, _): Links<'_>, error: &Error) {
         if matches!(error, Error::Damaged(_)) {
             self.note(version, place.tier, error);
+        }
+    }
+
+    /// Notes the pieces in memory that could not be read, if the device failed for good.
+    pub(super) fn note_lost(&mut self, tiers: &[TierState], from: Pieces<'_>, error: &Error) {
+        if is_lost(error) {
+            let Pieces { version, pieces } = from;
+            let in_memory = pieces
+                .iter()
+                .filter(|piece| medium(tiers, piece).is_memory());
+            let lost = in_memory.map(|piece| (version, piece.place.tier));
+            self.damaged.extend(lost);
         }
     }
 
@@ -66,7 +84,7 @@ impl EngineCore {
         }
     }
 
-    /// Reads a version. If a copy proves to be damaged, reads again as long as there are copies that are not known to be damaged.
+    /// Reads a version. If a copy proves to be damaged, or lost with a device, reads again as long as there are copies that are not known to be so.
     pub(crate) fn read_sound<T>(
         &self,
         version: Version,
@@ -75,7 +93,7 @@ impl EngineCore {
         let mut known = None;
         loop {
             let error = match read() {
-                Err(error) if is_damage(&error) => error,
+                Err(error) if is_damage(&error) || is_lost(&error) => error,
                 read => return read,
             };
             let core = self.lock();
@@ -92,5 +110,57 @@ impl EngineCore {
             }
             known = Some(found);
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::{Engine, Region, RegionMut};
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn a_version_is_read_from_the_disk_where_a_device_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device)
+            .device_cache(1 << 20)
+            .host_cache(1 << 20)
+            .node_local(directory.path())
+            .build()
+            .unwrap();
+        let bytes = vec![7; 100_000];
+        engine.checkpoint(1, &[Region::from(&bytes[..])]).unwrap();
+        engine.wait().unwrap();
+        let shared = &engine.shared;
+        let mut back = vec![0; bytes.len()];
+        let mut lost = Vec::new();
+        let read = || {
+            let tier = TierId(lost.len());
+            if tier.0 == 2 {
+                return engine.restore(1, &mut [RegionMut::from(&mut back[..])]);
+            }
+            lost.push(tier);
+            let pieces = shared.lock().plan().pieces(1, tier);
+            let error = Error::Device(DeviceError::Lost {
+                call: "a test",
+                reason: String::new(),
+            });
+            shared.with_context(|context| {
+                let from = Pieces {
+                    version: 1,
+                    pieces: &pieces,
+                };
+                context.note_lost(&shared.tiers, from, &error);
+                Err(error)
+            })
+        };
+        shared.read_sound(1, read).unwrap();
+        assert!(back == bytes);
+        let restores = engine.metrics().tiers;
+        let restores: Vec<_> = restores.iter().map(|tier| tier.restores).collect();
+        assert_eq!(restores, [0, 0, 1]);
     }
 }

@@ -33,6 +33,11 @@ impl From<tierflow_dedup::Error> for Error {
     fn from(error: tierflow_dedup::Error) -> Self {
         match error {
             tierflow_dedup::Error::Device(error) => Self::Device(error),
+            // A kernel was not started, which says nothing of stored bytes.
+            tierflow_dedup::Error::Broken => Self::Device(DeviceError::Driver {
+                call: "a kernel of differences",
+                reason: error.to_string(),
+            }),
             error => Self::Damaged(Box::new(error)),
         }
     }
@@ -81,6 +86,12 @@ fn at_destination(error: Error) -> TransferError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lineage_that_broke_damages_nothing() {
+        let broken = Error::from(tierflow_dedup::Error::Broken);
+        assert!(matches!(broken, Error::Device(_)), "{broken:?}");
+    }
 
     #[test]
     fn stored_bytes_are_damaged_only_if_the_codec_blames_them() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tierflow_sync::model::{Builder, Monitor, sleep};
 
 /// Longest time that housekeeping waits for callers that wait for versions. Callers that take turns would hold it up for ever.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// Time between two looks for such callers.
 const NAP: Duration = Duration::from_millis(2);
@@ -97,7 +97,9 @@ impl EngineCore {
 
     fn let_waiters_go_first(&self) {
         let begun = Instant::now();
-        while begun.elapsed() < LONGEST && !self.is_stopping() && self.lock().plan().is_waited_for()
+        while begun.elapsed() < LONGEST_DELAY
+            && !self.is_stopping()
+            && self.lock().plan().is_waited_for()
         {
             sleep(NAP);
         }

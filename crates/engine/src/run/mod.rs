@@ -79,7 +79,7 @@ mod worker;
 
 pub(crate) use self::core::{EngineCore, EngineParts};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
-pub(crate) use at_once::{NewVersion, touch};
+pub(crate) use at_once::{NewVersion, touch_to_write};
 pub(crate) use call_table::{Answer, Grant, LinkQueues};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, commit_queue};

@@ -21,6 +21,9 @@ thread_local! {
     static ALIVE: Arc<()> = Arc::default();
 }
 
+/// The most threads that have lanes of their names. Further threads have lanes in common.
+const MOST_NAMED: usize = 64;
+
 #[derive(Debug)]
 struct Rows {
     timeline: Timeline,
@@ -112,25 +115,36 @@ impl Recorder {
 
 impl Rows {
     /// Returns the lane of a calling thread: one that it has alone, or that of a thread of its name that ended before this call.
+    /// Many threads with names of their own share lanes.
     fn caller(&mut self, thread: &Thread, begin_ns: u64, end_ns: u64) -> TimelineLane {
         let Self { timeline, callers } = self;
         if let Some(caller) = callers.get_mut(&thread.id()) {
             caller.until_ns = end_ns;
             return caller.lane;
         }
-        let name = thread.name().unwrap_or("thread");
+        let own_name = thread.name().unwrap_or("thread");
         let number = callers.len() + 1;
-        let has_ended = |_: &ThreadId, other: &mut CallingThread| {
-            other.name == name && other.until_ns <= begin_ns && other.alive.strong_count() == 0
+        let name = match number <= MOST_NAMED {
+            true => own_name,
+            false => "other threads",
         };
-        let ended = callers.extract_if(has_ended).next();
-        let lane = match ended {
-            Some((_, ended)) => ended.lane,
-            None => timeline.lane(&format!("caller {number}: {name}")),
+        let mut ended_of = |name: &str| {
+            let has_ended = |_: &ThreadId, other: &mut CallingThread| {
+                other.name == name && other.until_ns <= begin_ns && other.alive.strong_count() == 0
+            };
+            callers.extract_if(has_ended).next()
+        };
+        let ended = ended_of(own_name).or_else(|| ended_of(name));
+        let (lane, name) = match ended {
+            Some((_, ended)) => (ended.lane, ended.name),
+            None => {
+                let lane = timeline.lane(&format!("caller {number}: {name}"));
+                (lane, name.to_owned())
+            }
         };
         let caller = CallingThread {
             lane,
-            name: name.to_owned(),
+            name,
             alive: ALIVE.try_with(Arc::downgrade).unwrap_or_default(),
             until_ns: end_ns,
         };
@@ -145,33 +159,50 @@ mod tests {
 
     use super::*;
 
+    const WHAT: What = What {
+        name: "checkpoint",
+        version: None,
+        bytes: 0,
+        flow: None,
+    };
+
+    /// Returns the number of lanes of callers.
+    fn lanes(recorder: &Recorder) -> usize {
+        let mut text = Vec::new();
+        recorder.timeline().unwrap().write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        text.matches("\"caller ").count()
+    }
+
+    #[test]
+    fn threads_that_end_do_not_add_lanes_without_end() {
+        let recorder = Recorder::new(10);
+        for at in 0..200 {
+            let call = || recorder.called(WHAT, 10 * at, 10 * at + 5);
+            let thread = std::thread::Builder::new().name(format!("request {at}"));
+            std::thread::scope(|scope| thread.spawn_scoped(scope, call).unwrap().join()).unwrap();
+        }
+        assert_eq!(lanes(&recorder), MOST_NAMED + 1);
+    }
+
     #[test]
     fn a_thread_takes_the_lane_of_one_that_ended_before_its_calls() {
         let recorder = Recorder::new(100);
-        let what = What {
-            name: "checkpoint",
-            version: None,
-            bytes: 0,
-            flow: None,
-        };
         let lanes = |calls: &[(u64, u64)]| {
             for &(begin_ns, end_ns) in calls {
-                let call = || recorder.called(what, begin_ns, end_ns);
+                let call = || recorder.called(WHAT, begin_ns, end_ns);
                 std::thread::scope(|scope| scope.spawn(call).join()).unwrap();
             }
-            let mut text = Vec::new();
-            recorder.timeline().unwrap().write(&mut text).unwrap();
-            let text = String::from_utf8(text).unwrap();
-            text.matches("\"caller ").count()
+            lanes(&recorder)
         };
         assert_eq!(lanes(&[(0, 10), (10, 20), (25, 30)]), 1);
         // The first lane was still in use when this call began.
         assert_eq!(lanes(&[(29, 40)]), 2);
         assert_eq!(lanes(&[(30, 50), (45, 60)]), 2);
         // A thread that is there keeps its lane.
-        recorder.called(what, 60, 70);
+        recorder.called(WHAT, 60, 70);
         assert_eq!(lanes(&[(70, 80), (80, 90)]), 3);
-        recorder.called(what, 90, 91);
+        recorder.called(WHAT, 90, 91);
         assert_eq!(lanes(&[]), 3);
     }
 }

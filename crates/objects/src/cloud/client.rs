@@ -9,7 +9,10 @@ use std::time::Duration;
 /// Makes HTTP clients with TLS by Graviola, which needs no C compiler, and with the system's certificates, or those that `SSL_CERT_FILE`
 /// names. Changes no setting of the whole process.
 #[derive(Debug)]
-pub(super) struct Connector;
+pub(super) struct Connector {
+    /// The longest time of a single try of a request. `None` if the environment says it.
+    pub(super) longest_try: Option<Duration>,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
@@ -40,7 +43,11 @@ impl HttpConnector for Connector {
             let excluded = excluded.as_deref().and_then(reqwest::NoProxy::from_string);
             builder = builder.proxy(proxy.no_proxy(excluded));
         }
-        if let Some(timeout) = duration(ClientConfigKey::Timeout)? {
+        let longest_try = match self.longest_try {
+            None => duration(ClientConfigKey::Timeout)?,
+            some => some,
+        };
+        if let Some(timeout) = longest_try {
             builder = builder.timeout(timeout);
         }
         if let Some(timeout) = duration(ClientConfigKey::ConnectTimeout)? {
@@ -72,5 +79,39 @@ fn failed(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
     Error::Generic {
         store: "HTTP",
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use object_store::client::{HttpErrorKind, HttpRequest, HttpRequestBody};
+    use std::net::TcpListener;
+    use tokio::runtime::Builder;
+
+    /// Asks a server that never answers.
+    fn end_of_a_try(connector: &Connector, timeout: Duration) -> HttpErrorKind {
+        let options = ClientOptions::new()
+            .with_allow_http(true)
+            .with_timeout(timeout);
+        let client = connector.connect(&options).unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        *request.uri_mut() = url.parse().unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let asked = runtime.block_on(client.execute(request));
+        asked.map(drop).unwrap_err().kind()
+    }
+
+    #[test]
+    fn a_try_ends_by_its_own_time_or_by_that_of_the_environment() {
+        let (soon, late) = (Duration::from_millis(50), Duration::from_secs(3600));
+        for (longest_try, timeout) in [(Some(soon), late), (None, soon)] {
+            let end = end_of_a_try(&Connector { longest_try }, timeout);
+            assert_eq!(end, HttpErrorKind::Timeout);
+        }
     }
 }

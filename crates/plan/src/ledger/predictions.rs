@@ -51,12 +51,19 @@ impl Ledger {
         first.is_some_and(|first| first < self.predictor.first_hinted())
     }
 
+    /// Takes the hint of a predicted reading back, which ended and consumed nothing.
+    pub(crate) fn forget_prediction(&mut self, version: Version) {
+        if !self.is_hinted(version) && self.hints.consume(version).is_some() {
+            self.change_record(version, |_, _| ());
+        }
+    }
+
     /// Takes the hints of predicted readings back.
     pub(crate) fn forget_predictions(&mut self) {
         let Some(from) = self.predictor.take_back() else {
             return;
         };
-        // Also those whose readings are under way, or failed.
+        // Also those whose readings are under way.
         let predicted: Vec<_> = self.hints.from(from).collect();
         predicted
             .into_iter()

@@ -167,6 +167,7 @@ impl Plan {
         let ledger = self.ledger_mut();
         if !is_consumed {
             ledger.read_all(version, &reading.parts, false);
+            ledger.forget_prediction(version);
         }
         ledger.release_bases(&reading.bases);
         match is_consumed {

@@ -217,6 +217,17 @@ fn predictions_end_whatever_becomes_of_their_readings() {
     }
 }
 
+/// Its version has no room that those to come could have.
+#[test]
+fn the_prediction_of_a_reading_that_fails_is_taken_back() {
+    let mut machine = strides();
+    let ticket = machine.restore(28, false);
+    machine.end(Ending::Read(ticket, false));
+    machine.settle();
+    assert_eq!(on_device(&machine), [32, 36]);
+    machine.read_back();
+}
+
 fn keeping(capacities: &[u64]) -> Setup {
     Setup {
         after: AfterRestore::Keep,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const NOTICE: &str = "notice";
 const MAGIC: u64 = u64::from_le_bytes(*b"TFNOTE01");
 /// The greatest length of a notice, in bytes.
-const LONGEST: u64 = 1 << 30;
+const LONGEST_NOTICE: u64 = 1 << 30;
 /// Pauses between looks at the others.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
@@ -193,7 +193,7 @@ impl Repository {
             return Ok(None);
         };
         let size = handle.plain.size()?;
-        if size > LONGEST {
+        if size > LONGEST_NOTICE {
             return Ok(None);
         }
         let mut bytes = vec![0; size as usize];

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const NOTE: &str = "superseded.note";
 
 /// The greatest length of a note that is read, in bytes. No directory has so many copies.
-const LONGEST: u64 = 256 << 20;
+const LONGEST_NOTE: u64 = 256 << 20;
 
 /// The fault of a note with a line whose checksum does not match.
 const DAMAGED: &str =
@@ -102,7 +102,7 @@ impl Superseded {
             let Some(handle) = directory.read(NOTE)? else {
                 return Ok(RefreshResult::Gone);
             };
-            let size = handle.plain.size()?.min(LONGEST);
+            let size = handle.plain.size()?.min(LONGEST_NOTE);
             let mut bytes = vec![0; size as usize];
             handle.plain.read(0, &mut bytes)?;
             for line in String::from_utf8_lossy(&bytes).lines() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tierflow_sync::{Mutex, rank};
 
-use crate::directory::{SHORTEST, is_free, poll_unless};
+use crate::directory::{SHORTEST_PAUSE, is_free, poll_unless};
 use crate::error::{Error, Result};
 use crate::workers::Stop;
 
@@ -51,8 +51,8 @@ impl PinTurns {
     /// end before the turn comes. Tries to take the lock again and again, because `stop` could not end a wait in the kernel.
     pub(super) fn take_unless<T>(&self, stop: &Stop, work: impl FnOnce() -> T) -> Option<T> {
         let gives_up = || stop.is_set();
-        let file = poll_unless(gives_up, SHORTEST, || self.0.try_lock())?;
-        poll_unless(gives_up, SHORTEST, || {
+        let file = poll_unless(gives_up, SHORTEST_PAUSE, || self.0.try_lock())?;
+        poll_unless(gives_up, SHORTEST_PAUSE, || {
             is_free(file.try_lock()).then_some(())
         })?;
         let done = work();
@@ -60,7 +60,7 @@ impl PinTurns {
         let _ = file.unlock();
         drop(file);
         // A waiting process tries at least once before this thread tries to take the next turn.
-        std::thread::sleep(2 * SHORTEST);
+        std::thread::sleep(2 * SHORTEST_PAUSE);
         Some(done)
     }
 }

@@ -38,7 +38,7 @@ impl<F: Real> BlockDecoder for PolynomialCoder<F> {
         }
         if lengths
             .iter()
-            .any(|length| u32::from(*length) > prefix::LONGEST)
+            .any(|length| u32::from(*length) > prefix::LONGEST_CODE)
             || lengths[8 * F::BYTES + 1..].iter().any(|length| *length > 0)
         {
             return Err("a block has codes that are too long");
