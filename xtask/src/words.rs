@@ -23,7 +23,7 @@ const OPENERS: &[&str] = &[
 struct Words {
     /// Names that no type may have.
     forbidden: Vec<String>,
-    /// Types that still have a forbidden name, by name, and comments that begin without their subject, by crate.
+    /// Types that still have a forbidden name, by name, and sentences of comments that begin without their subject, by crate.
     still: BTreeMap<String, usize>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn complaints(workspace: &Metadata, files: &[File]) -> Result<Vec<Str
 fn risen(most: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> Vec<String> {
     let risen = now.iter().filter_map(|(name, count)| {
         let most = most.get(name).copied().unwrap_or_default();
-        let what = "comments without their subject, or types of this name";
+        let what = "sentences without their subject, or types of this name";
         (*count > most).then(|| format!("{name}: {count} {what}; {FILE} has {most}"))
     });
     risen.collect()
@@ -91,18 +91,33 @@ fn without_tests(text: &str) -> &str {
     inline.map_or(text, |(at, _)| &text[..at])
 }
 
-/// Counts the comment lines that begin with an opener.
+/// Counts the sentences of comments that begin with an opener. Examples are no sentences.
 fn subjectless(code: &str) -> usize {
-    let comments = code
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("//"));
-    let firsts = comments.filter_map(|comment| {
-        comment
-            .trim_start_matches(['/', '!'])
-            .split(|c: char| !c.is_alphanumeric())
-            .find(|word| !word.is_empty())
-    });
-    firsts.filter(|first| OPENERS.contains(first)).count()
+    const ENDS: [char; 4] = ['.', ':', '!', '?'];
+    let (mut count, mut begins, mut is_example) = (0, true, false);
+    for line in code.lines() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            begins = true;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim();
+        if comment.starts_with("```") {
+            is_example = !is_example;
+        }
+        if is_example {
+            continue;
+        }
+        let mut before: Option<&str> = None;
+        for word in comment.split_whitespace() {
+            let is_first = before.map_or(begins, |before| before.ends_with(ENDS));
+            let name = word.trim_matches(|c: char| !c.is_alphanumeric());
+            count += usize::from(is_first && OPENERS.contains(&name));
+            // Marks of titles, lists and tables are no words.
+            before = (!name.is_empty() || before.is_some()).then_some(word);
+        }
+        begins = comment.is_empty() || comment.ends_with(ENDS) || comment.ends_with(';');
+    }
+    count
 }
 
 /// Returns the names of the types and traits that a file defines.
@@ -126,8 +141,9 @@ mod tests {
 
     #[test]
     fn comments_without_a_subject_are_counted() {
-        let code = "//! What a module is.\n    /// The bytes.\n// It waits.\n/// Whatever.\nlet it = \"// It\";\n/// Its own\n";
-        assert_eq!(subjectless(code), 4);
+        let code = "//! What a module is.\n    /// The bytes. They move.\n// It waits for all\n// That are there.\n/// # Where\nlet it = \"// It\";\n\
+            /// Its own\n/// ```\n/// // It runs.\n/// ```\n";
+        assert_eq!(subjectless(code), 5);
     }
 
     #[test]

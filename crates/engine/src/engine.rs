@@ -22,7 +22,7 @@ use tierflow_tier_alloc::Lease;
 /// between the tiers run in the background. Dropping the engine ends its transfers and its history. A warning ([`tracing`]) names
 /// the versions that are on no storage that outlives the engine.
 ///
-/// # What a call sees
+/// # The moment of a copy
 /// A call copies the bytes that the memory has at that moment. Work that was given to a CUDA stream must be over by then:
 /// [`Call::on`](crate::Call::on) orders the copy after the work of a stream.
 ///

@@ -154,7 +154,7 @@ pub enum Event {
         version: Option<Version>,
     },
     /// The application is about to be preempted: bring this version to the lowest tier, straight from where it lies,
-    /// and nothing else. Transfers that take time from it are cancelled. Their work does not begin again until the
+    /// and nothing else. Transfers that take time from it are cancelled, and do not begin again until the
     /// application asks for something and this event's version is there or cannot get there. Answered with
     /// [`Command::Done`](crate::Command::Done) once the version is there. A later suspension replaces this one, which
     /// is refused as [`Refusal::Stalled`](crate::Refusal::Stalled).
@@ -206,7 +206,7 @@ pub enum Event {
         /// The tier.
         tier: TierId,
     },
-    /// The result of an encoding is known. Its place from now on is that of [`Plan::pieces`](crate::Plan::pieces), as
+    /// The result of an encoding is known. The place of the result from now on is that of [`Plan::pieces`](crate::Plan::pieces), as
     /// other encodings may have left room nearer to the bytes that are there. Write nothing before. Report the same
     /// result with [`Event::TransferDone`].
     Encoded {

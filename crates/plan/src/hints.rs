@@ -71,8 +71,8 @@ impl Hints {
         self.queue.insert(sequence, ExpectedRead { version, next });
     }
 
-    /// Returns the number of readings before the next one of a version, if it is hinted. Those between that took place out of order
-    /// count.
+    /// Returns the number of readings before the next one of a version, if it is hinted. Readings between that took place out of
+    /// order count.
     pub(crate) fn distance(&self, version: Version) -> Option<u64> {
         let (first, _) = self.queue.first_key_value()?;
         Some(self.next(version)?.saturating_sub(*first))

@@ -61,8 +61,8 @@ pub trait Policy: std::fmt::Debug + Send {
         true
     }
 
-    /// Returns true if readings that the application does not hint may be predicted from those so far. Their
-    /// versions have the places of hinted ones then.
+    /// Returns true if readings that the application does not hint may be predicted from those so far. Predicted
+    /// versions have the places of hinted ones.
     fn predicts(&self) -> bool {
         false
     }

@@ -231,7 +231,7 @@ impl Traffic {
         encodes.is_some_and(|encoding| encoding.arrived.is_some())
     }
 
-    /// Notes the result of an encoding. Its room shrinks to that, and encodings without a result move up.
+    /// Notes the result of an encoding. The room of the encoding shrinks to the result, and encodings without a result move up.
     pub(crate) fn encoded(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.as_mut().filter(|e| e.made.is_none());

@@ -6,8 +6,8 @@
 //! version may read the whole chain before it. Therefore a version keeps its difference, whatever becomes of the version,
 //! until no other builds upon it. Versions are not cut if differences are made.
 //!
-//! The next difference may be asked for while its base is on its way. It counts as there once its base is, and is of no
-//! use if the base never comes.
+//! The next difference may be asked for while its base is on its way. The difference counts as there once its base is, and is
+//! of no use if the base never comes.
 //!
 //! A compressed version is a difference to nothing. With chains of one, several versions are on their way at a time,
 //! and a version that would not become smaller is written as it is.
@@ -317,8 +317,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the dependence of a version that was given up and that no other builds upon. Its readers still hold the
-    /// bases that they read. Returns the base.
+    /// Ends the dependence of a version that was given up and that no other builds upon. Readers of the version still hold
+    /// the bases that they read. Returns the base.
     fn drop_base(&mut self, version: Version) -> Option<Version> {
         let record = self.records.get_mut(&version);
         let base = record.and_then(|record| match &mut record.form {

@@ -90,8 +90,8 @@ impl Phase {
     }
 
     /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many of them, and a hinted version
-    /// is not written yet: as many readings come before the next checkpoint, but none of that version. One behind more readings than the plan looks at ahead of a
-    /// reading has none: the fastest tier seldom holds so many versions, and each is counted at each event.
+    /// is not written yet: as many readings come before the next checkpoint, but none of that version. A checkpoint behind more readings than the plan looks at ahead of a
+    /// reading has no place: the fastest tier seldom holds so many versions, and each is counted at each event.
     fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<CheckpointPlace> {
         let [since, between, before, _] = self.reads;
         let left = usize::try_from(between.checked_sub(since)?).ok()?;
@@ -173,8 +173,8 @@ impl Outlook {
             false => 0,
         };
         let next_checkpoint = phase.place_of_checkpoint(ledger);
-        // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
-        // and used again to its peak at most.
+        // A program that writes between its reads holds its hinted versions one after the other. So the bytes that are held
+        // and used again grow to their peak at most.
         let growth_left = match phase.has_read {
             true => phase.peak.saturating_sub(known),
             false => u64::MAX,

@@ -104,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Gives up a version's damaged replicas that keep a sound one of a faster tier from being written down again. Their tiers take
+    /// Gives up a version's damaged replicas that keep a sound one of a faster tier from being written down again. The tiers of these replicas take
     /// nothing more until the application acts: it may be damaged, too. A durable tier keeps its own, as later runs may have no
     /// other, and so does one where differences lie: others may build upon it.
     pub(crate) fn give_up_damaged(&mut self, version: Version) {

@@ -78,8 +78,8 @@ impl Plan {
         (!fits).then_some(Refusal::TooLarge { largest })
     }
 
-    /// Grants room to blocked checkpoints, in the order of their calls. Where the versions that could make room are still being
-    /// copied, the first one stays blocked, and the end of each transfer tries again.
+    /// Grants room to blocked checkpoints, in the order of their calls. If the versions that could make room are still being
+    /// copied, the first checkpoint stays blocked, and the end of each transfer tries again.
     pub(super) fn admit(&mut self, outlook: &Outlook) {
         while let Some(&blocked) = self.calls.blocked.front() {
             let Some(tier) = self.first_fitting(&blocked) else {

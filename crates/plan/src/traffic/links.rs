@@ -311,7 +311,7 @@ impl Traffic {
         true
     }
 
-    /// Returns true if no encoding of a version may begin now. One version has one encoding at a time. A chain has one
+    /// Returns true if no encoding of a version may begin now. A version has one encoding at a time. A chain has one
     /// at a time if its tier keeps versions for another run, which has to find their bases.
     fn must_not_encode(&self, purpose: Purpose, version: Version, Link { from, to }: Link) -> bool {
         let ledger = &self.ledger;

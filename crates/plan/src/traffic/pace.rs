@@ -104,7 +104,7 @@ pub(crate) struct RemainingTime {
     pub(crate) last_ns: f64,
 }
 
-/// The time that several versions need, of which `depth` move at a time. Their bytes share the link and their own times
+/// The time that several versions need, of which `depth` move at a time. The bytes share the link, and the versions' own times
 /// overlap; after their turns, one follows the other. Bytes that move at the same time may arrive at the same time.
 #[derive(Debug, Clone)]
 pub(crate) struct ParallelTime {

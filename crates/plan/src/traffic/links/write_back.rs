@@ -182,7 +182,7 @@ impl Traffic {
             };
             let (id, from) = self.readable((version, start))?;
             one_waits |= self.has_to_pass(version, Link { from, to });
-            // Beside the tier above, none passes one that waits for room there. One that lies there makes that room.
+            // Beside the tier above, no version passes one that waits for room there. A version that lies there makes that room.
             (from.0 + 1 == to.0 || !one_waits).then_some((id, from))
         });
         for entry in under_way {
@@ -263,7 +263,7 @@ impl Traffic {
                 continue;
             };
             // While a transfer enters the tier between, bytes go there first: straight down, early ones would cross the link above it twice, and all of them
-            // hold their room for as long as the lowest tier takes. Those that belong there go all the same rather than leave it idle.
+            // hold their room for as long as the lowest tier takes. Bytes that belong there go all the same rather than leave it idle.
             let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
             let is_busy = self.depths[last.0].entering.transfers > 0;
             let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well || is_eager;
