@@ -124,6 +124,8 @@ class Ranks:
     def __init__(self) -> None:
         self.are_there = True
         self.requests: list[weakref.ref[Request]] = []
+        self.messages: list[bytes] = []
+        self.looked: Callable[[], None] = lambda: None
 
     def Get_rank(self) -> int:
         return 0
@@ -146,11 +148,31 @@ class Ranks:
         everything[0][:] = 2 * bytes(mine[0])
         return self.begin(everything)
 
+    def Improbe(self, source: int, tag: int, status: "Message") -> "Message | None":
+        if not self.messages:
+            return None
+        status.content = self.messages.pop(0)
+        return Message(status.content, self.looked)
+
+
+class Message:
+    """A message that was found, or its status. `looked` is called before it is received."""
+
+    def __init__(self, content: bytes = b"", looked: Callable[[], None] = lambda: None) -> None:
+        self.content, self.looked = content, looked
+
+    def Get_count(self, _kind: str) -> int:
+        return len(self.content)
+
+    def Recv(self, buffer: list[Any]) -> None:
+        self.looked()
+        buffer[0][:] = self.content
+
 
 @pytest.fixture
 def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     mpi = SimpleNamespace(
-        BYTE="byte", THREAD_MULTIPLE=3, Is_finalized=lambda: False, Query_thread=lambda: 3, Status=None
+        BYTE="byte", THREAD_MULTIPLE=3, Is_finalized=lambda: False, Query_thread=lambda: 3, Status=Message
     )
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
     return Ranks()
@@ -204,6 +226,17 @@ def test_a_message_of_another_group_disturbs_none(
     assert group.send(1, b"message", 1.0)
     assert group.flush(1.0)
     assert tierflow.mpi._under_way == [other]
+
+
+def test_two_threads_never_wait_for_one_message(communicator: Ranks) -> None:
+    group = tierflow.mpi.Group(communicator)
+    seen: list[bytes | None] = []
+    # Another thread looks for a message while this one has found it and not received it yet.
+    communicator.looked = lambda: seen.append(group.receive(1, 0.0))
+    communicator.messages = [b"only"]
+    assert group.receive(1, 1.0) == b"only"
+    assert seen == [None]
+    assert group.receive(1, 0.0) is None
 
 
 def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
