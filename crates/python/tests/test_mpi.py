@@ -264,6 +264,37 @@ def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Rank
         tierflow.mpi.Group(communicator, patience=0.1)
 
 
+class Interrupted:
+    """A group whose meetings go well until `meetings` are over. Then the program ends."""
+
+    rank, ranks, threads, patience = 0, 1, True, 1.0
+
+    def __init__(self, meetings: int, end: BaseException) -> None:
+        self.meetings, self.end = meetings, end
+
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
+        self.meetings -= 1
+        if self.meetings < 0:
+            raise self.end
+        return [mine]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(3)])
+def test_what_ends_the_program_in_a_meeting_ends_it(end: BaseException, tmp_path: Path) -> None:
+    met = 0
+    while True:
+        try:
+            tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path, group=Interrupted(met, end)).close()
+        except type(end) as raised:
+            assert raised is end
+            met += 1
+        else:
+            break
+    assert met > 0
+    with pytest.raises(tierflow.StorageError, match="no network"):
+        tierflow.Engine(device="host", host_cache="1MiB", group=Interrupted(0, RuntimeError("no network")))
+
+
 def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
     heads = [np.full(100, rank, np.float32) for rank in range(2)]
     tails = [np.arange(30_000.0) + rank for rank in range(2)]
