@@ -247,9 +247,10 @@ def test_a_state_has_as_many_arrays_as_it_had(engine: tierflow.Engine, arrays: i
     kept = tierflow.adjoint.Kept(engine, state)
     into = {"time": 0.0, "fields": [np.zeros_like(field) for field in state["fields"]]}
     for back in (kept.restore(), kept.restore(into)):
-        assert back["time"] == 0.5 and len(back["fields"]) == arrays
+        assert (back["time"], len(back["fields"])) == (0.5, arrays)
         for was, now in zip(state["fields"], back["fields"], strict=True):
-            assert now.dtype == was.dtype and np.array_equal(now, was)
+            assert now.dtype == was.dtype
+            assert np.array_equal(now, was)
 
 
 def test_a_second_adjoint_of_the_same_data(engine: tierflow.Engine) -> None:

@@ -184,7 +184,13 @@ def test_a_state_of_any_mappings_is_left_as_it_is(engine: tierflow.Engine) -> No
 
 @pytest.mark.parametrize(
     ("held", "newest"),
-    [(({5, 3}, {4}), None), (({5, 3}, {4, 3}), 3), (({5, 4}, {5, 1}), 5), (({7, 6, 2}, {5, 4, 2}), 2), (({1}, set()), None)],
+    [
+        (({5, 3}, {4}), None),
+        (({5, 3}, {4, 3}), 3),
+        (({5, 4}, {5, 1}), 5),
+        (({7, 6, 2}, {5, 4, 2}), 2),
+        (({1}, set()), None),
+    ],
 )
 def test_the_newest_version_is_one_that_all_ranks_hold(
     held: tuple[set[int], set[int]], newest: int | None, monkeypatch: pytest.MonkeyPatch
