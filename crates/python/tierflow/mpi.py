@@ -83,7 +83,8 @@ class Group:
     def receive(self, source: int, seconds: float) -> bytes | None:
         """Returns the next message of the rank `source`, or None if no message comes within `seconds`."""
         self._is_there()
-        status, found = self._mpi.Status(), None
+        status = self._mpi.Status()
+        found: Any = None
 
         def is_there() -> bool:
             nonlocal found
