@@ -1,8 +1,11 @@
 //! Slots that hold their engines, and how they end.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use tierflow_device::Stream;
+use tierflow_device::{Error as DeviceError, Stream};
 use tierflow_engine::{ConsumeSlot, ProduceSlot, Version};
 
 use crate::engine_handle::EngineHandle;
@@ -34,13 +37,19 @@ enum EngineSlot {
     Consumed(ConsumeSlot<'static>),
 }
 
-/// A slot that holds its engine. Dropping it cancels the slot behind all work of the device.
+/// A slot that holds its engine. Dropping it ends the slot behind all work of the device: cancels it, or as
+/// [`Slot::end_when_dropped`] chose. While the device can order nothing behind its work, as while a CUDA graph is captured, the room stays
+/// lent.
 #[derive(Debug)]
 pub struct Slot {
     /// `Some` until the slot ends.
     lent: Option<EngineSlot>,
     engine: Arc<EngineHandle>,
+    when_dropped: SlotEnd,
 }
+
+/// The time between two attempts to end a slot that was dropped.
+const RETRY: Duration = Duration::from_millis(1);
 
 impl Slot {
     /// Lends room for a version: see [`tierflow_engine::Call::produce`].
@@ -57,6 +66,7 @@ impl Slot {
         Ok(Self {
             lent: Some(EngineSlot::Produced(slot.owned(Arc::clone(engine))?)),
             engine: Arc::clone(engine),
+            when_dropped: SlotEnd::Cancel,
         })
     }
 
@@ -73,6 +83,7 @@ impl Slot {
         Ok(Self {
             lent: Some(EngineSlot::Consumed(slot.owned(Arc::clone(engine))?)),
             engine: Arc::clone(engine),
+            when_dropped: SlotEnd::Cancel,
         })
     }
 
@@ -138,6 +149,33 @@ impl Slot {
                 Some(&*all_work)
             }
         };
+        self.end_behind(how, behind)
+    }
+
+    /// Chooses how the slot ends if it is dropped: [`SlotEnd::Cancel`] if nothing was chosen.
+    pub fn end_when_dropped(&mut self, how: SlotEnd) {
+        self.when_dropped = how;
+    }
+
+    /// Ends a slot that was dropped.
+    ///
+    /// # Errors
+    /// The device can order nothing behind its work now: the slot is as it was.
+    fn end_dropped(&mut self) -> Result<(), DeviceError> {
+        let engine = Arc::clone(&self.engine);
+        let behind = engine.is_cuda().then(|| engine.streams.behind_all_work());
+        let _done_or_lost = match behind {
+            None => self.end_behind(self.when_dropped, None),
+            Some(Ok(stream)) => self.end_behind(self.when_dropped, Some(&stream)),
+            // Nothing runs on the device any more.
+            Some(Err(DeviceError::Lost { .. })) => self.end_behind(SlotEnd::Cancel, None),
+            Some(Err(error)) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Ends the slot after the work given to the stream so far, or at once.
+    fn end_behind(&mut self, how: SlotEnd, behind: Option<&Stream>) -> Outcome {
         let ended = || Failure::new(Status::Closed, "the slot was given back before");
         match (self.lent.take().ok_or_else(ended)?, how, behind) {
             (EngineSlot::Produced(slot), SlotEnd::Keep, None) => slot.commit(),
@@ -171,10 +209,28 @@ impl Drop for Slot {
             std::mem::forget((self.lent.take(), Arc::clone(&self.engine)));
             return;
         }
-        // After an error, such as of a lost device, the slot is given back at once.
-        let _done_or_lost = self.end(SlotEnd::Cancel, OrderAfter::AllWork);
-        if let Some(EngineSlot::Consumed(slot)) = self.lent.take() {
-            slot.give_back();
+        let Err(error) = self.end_dropped() else {
+            return;
+        };
+        tracing::warn!(
+            "a dropped slot keeps its bytes until the device can order its end behind all work, which it cannot while a CUDA graph is \
+             captured: end slots with a stream, or outside of captures: {error}"
+        );
+        // Without a thread, the bytes stay lent for good, as somebody may still use them.
+        let mut late = ManuallyDrop::new(Self {
+            lent: self.lent.take(),
+            engine: Arc::clone(&self.engine),
+            when_dropped: self.when_dropped,
+        });
+        let wait = move || {
+            while late.end_dropped().is_err() {
+                thread::sleep(RETRY);
+            }
+            drop(ManuallyDrop::into_inner(late));
+        };
+        let thread = thread::Builder::new().name("tierflow-slot".to_owned());
+        if let Err(error) = thread.spawn(wait) {
+            tracing::error!("the bytes of a slot are lost to the cache: no thread: {error}");
         }
     }
 }

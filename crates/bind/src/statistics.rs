@@ -1,5 +1,7 @@
 //! The statistics of one engine, as a JSON document for the programs of a centre.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::system::uname;
@@ -57,13 +59,19 @@ impl Statistics {
 
 /// Returns the path with the rank, the host and the process in the places of `%r`, `%h` and `%p`.
 fn path_of_rank(path: &Path, rank: u32) -> PathBuf {
-    let Some(text) = path.to_str() else {
-        return path.to_owned();
-    };
-    let text = text.replace("%r", &rank.to_string());
-    let text = text.replace("%p", &std::process::id().to_string());
-    text.replace("%h", &uname().nodename().to_string_lossy())
-        .into()
+    let host = uname();
+    let (mut filled, mut rest) = (Vec::new(), path.as_os_str().as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        let (value, after) = match rest {
+            [b'%', b'r', after @ ..] => (rank.to_string().into_bytes(), after),
+            [b'%', b'p', after @ ..] => (std::process::id().to_string().into_bytes(), after),
+            [b'%', b'h', after @ ..] => (host.nodename().to_bytes().to_vec(), after),
+            _ => (vec![first], after),
+        };
+        filled.extend(value);
+        rest = after;
+    }
+    OsString::from_vec(filled).into()
 }
 
 fn list(texts: impl Iterator<Item = String>) -> String {
@@ -103,5 +111,7 @@ mod tests {
         assert_eq!(path, Path::new("/var/log/12.json"));
         let path = path_of_rank("%p".as_ref(), 0);
         assert_eq!(path, Path::new(&std::process::id().to_string()));
+        let path = path_of_rank(std::ffi::OsStr::from_bytes(b"%%\xff%r%").as_ref(), 3);
+        assert_eq!(path.as_os_str().as_bytes(), b"%%\xff3%");
     }
 }

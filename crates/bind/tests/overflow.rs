@@ -67,6 +67,14 @@ fn options_that_do_not_fit_together_are_told() {
 }
 
 #[test]
+fn a_gpu_is_named_once() {
+    let home = tempfile::tempdir().unwrap();
+    let failure = open("host=16MiB, host=8MiB", &home.path().join("machine.toml")).unwrap_err();
+    assert_eq!(failure.status, Status::Argument, "{failure}");
+    assert!(failure.text.contains("twice in overflow"), "{failure}");
+}
+
+#[test]
 fn a_failure_of_peers_says_who_is_to_mend_it() {
     // The file cannot be read, and cannot be written.
     let home = tempfile::tempdir().unwrap();

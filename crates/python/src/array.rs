@@ -67,6 +67,12 @@ impl Arrays {
             .try_for_each(call)
     }
 
+    /// Returns true if no array with bytes lies in main memory.
+    pub(crate) fn are_on_device(&self) -> bool {
+        let mut memories = self.0.iter().map(|given| &given.memory);
+        memories.all(|memory| memory.is_on_device() || memory.span().bytes() == 0)
+    }
+
     /// Returns the address of the first array, and how many bytes it has.
     pub(crate) fn span(&self) -> (u64, usize) {
         let first = self.0.first().map(|given| given.memory.span());
@@ -104,15 +110,18 @@ impl Arrays {
 /// # Errors
 /// `ArrayError` if two arrays do.
 fn disjoint(all: &[Given]) -> Answer {
-    let spans = || all.iter().map(|given| given.memory.span());
-    for (index, one) in spans().enumerate() {
-        if let Some(other) = spans().take(index).position(|other| one.overlaps(other)) {
-            return Err(Raised::array(format!(
-                "arrays {other} and {index} share memory: restore into arrays of their own"
-            )));
+    let spans = all.iter().map(|given| given.memory.span()).enumerate();
+    let mut spans: Vec<_> = spans.filter(|(_, span)| span.bytes() > 0).collect();
+    spans.sort_by_key(|(_, span)| span.address());
+    // If any two share bytes, so do two whose addresses follow each other.
+    match spans.windows(2).find(|both| both[0].1.overlaps(both[1].1)) {
+        Some(&[(one, _), (other, _)]) => {
+            let (one, other) = (one.min(other), one.max(other));
+            let text = "share memory: restore into arrays of their own";
+            Err(Raised::array(format!("arrays {one} and {other} {text}")))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// An argument of a call: the object, its place among the arguments, and the direction of the copy.

@@ -8,7 +8,7 @@ use tierflow_bind::{Door, EngineHandle, Failure, Options};
 use crate::errors::{self, Answer};
 use crate::ffi::detached::detached;
 use crate::logging;
-use crate::patience::watched;
+use crate::patience::{raise_interrupt, watched};
 
 /// An engine, which its Python object and its slots hold.
 pub(crate) type SharedEngine = Arc<EngineHandle>;
@@ -21,7 +21,9 @@ pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<SharedEngine> {
         ..Door::default()
     };
     logging::follow_level(py)?;
-    Ok(py.detach(|| EngineHandle::open(options, door))?)
+    let opened = py.detach(|| EngineHandle::open(options, door));
+    raise_interrupt()?;
+    Ok(opened?)
 }
 
 /// Warns of the versions that were lost with an engine that nobody closed. Called on any thread that drops the engine last.

@@ -110,15 +110,18 @@ impl DType {
     pub(crate) fn of(what: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = what.py();
         let text = |name: Bound<'_, PyAny>| name.extract::<String>().ok();
+        // `jnp.float32` is neither a type nor a dtype, and has a dtype.
+        let dtype = match what.is_instance_of::<PyString>() || what.is_instance_of::<PyType>() {
+            true => None,
+            false => what.getattr_opt(intern!(py, "dtype"))?,
+        };
+        let what = dtype.as_ref().unwrap_or(what);
         let named = if what.is_instance_of::<PyString>() {
             text(what.clone())
         } else if let Ok(kind) = what.cast::<PyType>() {
             // A class, such as Python's `float` or NumPy's `np.bool_`.
             let name = kind.name()?.to_string_lossy().into_owned();
             Some(name.trim_end_matches('_').to_owned())
-        } else if let Some(dtype) = what.getattr_opt(intern!(py, "dtype"))? {
-            // `jnp.float32`, which is neither a type nor a dtype.
-            return Self::of(&dtype);
         } else if let Some(name) = what.getattr_opt(intern!(py, "name"))? {
             is_native(what)?.then(|| text(name)).flatten()
         } else {

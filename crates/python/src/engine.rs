@@ -83,7 +83,8 @@ impl Engine {
     /// `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
     ///
     /// `names`, one for each array, let `restore_regions` restore single arrays, and are stored in files. Element types and shapes
-    /// are stored with the arrays.
+    /// are stored with the arrays. Arrays without names are stored as "checkpoint", or as "region-0", "region-1" and so on, which are no names
+    /// to give.
     ///
     /// `within_error` replaces the bounds of `compress` for this version: a value that comes back differs by at most so much, in the
     /// unit of the values. Arrays without a bound in `compress` come back as they were.

@@ -20,8 +20,8 @@ use crate::slot::{LentSlot, ProduceSlot};
 /// arrays share a byte there. A conjugation or negation that PyTorch has deferred is not done.
 ///
 /// Arrays on a GPU are copied in the order of `stream`, or of their framework's current stream, without waiting: the caller changes
-/// neither them nor `into` until the stream has done the copies. If all arrays and `into` are in main memory and no `stream` is named,
-/// they are copied when `gather` returns.
+/// neither them nor `into` until the stream has done the copies. If one of the arrays, or an array `into`, is in main memory, all are
+/// copied when `gather` returns.
 #[pyfunction]
 #[pyo3(signature = (engine, into, arrays, offsets, *, stream = None))]
 pub(crate) fn gather<'py>(
@@ -47,7 +47,9 @@ pub(crate) fn gather<'py>(
         target.addresses(),
         (Vec::with_capacity(offsets.len()), Vec::new()),
     );
+    let mut on_device = true;
     let mut add = |at, memory: &CallMemory| {
+        on_device &= memory.is_on_device();
         let (begin, bytes) = (memory.span().address(), memory.span().bytes() as u64);
         if begin < own.end && own.start < begin.saturating_add(bytes) {
             let text = "an array shares memory with what it is copied to".to_owned();
@@ -65,6 +67,10 @@ pub(crate) fn gather<'py>(
         other.each(|memory| add(at, memory))?;
         others.push(other);
     }
+    // Nothing keeps an array in main memory in place after this call.
+    if let Target::Array(array) = &target {
+        on_device &= array.are_on_device();
+    }
     let (lent, whole) = match &target {
         Target::Slot(lent) => (lent.slot.produced(), None),
         Target::Array(array) => (None, array.memory(&core.device)?),
@@ -72,7 +78,8 @@ pub(crate) fn gather<'py>(
     let copied = py.detach(|| {
         let waiting;
         let by = match order.stream() {
-            Some(stream) => (stream, Wait::No),
+            Some(stream) if on_device => (stream, Wait::No),
+            Some(stream) => (stream, Wait::Yes),
             None => {
                 waiting = core.streams.own()?;
                 (&*waiting, Wait::Yes)

@@ -10,7 +10,7 @@ use tierflow_redundancy::{Error, Redundancy, Transport};
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::errors::Answer;
-use crate::patience::Timeout;
+use crate::patience::{Timeout, keep_interrupt, raise_interrupt};
 
 /// Returns a description of a scheme of redundancy, such as "rs:8+2", in words.
 #[pyfunction]
@@ -31,7 +31,7 @@ struct Group {
 /// Sets the options of a group. `given` is an object such as a `tierflow.mpi.Group`, or a communicator of mpi4py.
 ///
 /// # Errors
-/// `ArgumentError` if `rank` or `ranks` was given, too; the exceptions of the object; `StorageError` if the ranks do not agree on the
+/// `ArgumentError` if `rank` or `ranks` was given, too; the exceptions of the object, and Ctrl-C's; `StorageError` if the ranks do not agree on the
 /// number of the run.
 pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
     let py = given.py();
@@ -61,7 +61,9 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
     (told.rank, told.ranks) = (rank, ranks);
     told.collective = Some(Arc::clone(&group) as _);
     told.transport = Some(group);
-    Ok(py.detach(|| told.agree_on_run(patience))?)
+    let agreed = py.detach(|| told.agree_on_run(patience));
+    raise_interrupt()?;
+    Ok(agreed?)
 }
 
 /// Converts a time to seconds that Python's clocks can add.
@@ -70,13 +72,18 @@ fn seconds(patience: Duration) -> f64 {
 }
 
 impl Group {
-    /// Calls a method of the object. An exception becomes a text.
+    /// Calls a method of the object. An exception becomes a text. The call of the application still raises Ctrl-C's.
     fn call<T>(
         &self,
         call: impl FnOnce(Python<'_>, &Bound<'_, PyAny>) -> PyResult<T>,
     ) -> Result<T, String> {
-        let called =
-            Python::try_attach(|py| call(py, self.object.bind(py)).map_err(|e| e.to_string()));
+        let called = Python::try_attach(|py| {
+            call(py, self.object.bind(py)).map_err(|error| {
+                let text = error.to_string();
+                keep_interrupt(py, error);
+                text
+            })
+        });
         called.unwrap_or_else(|| Err("the interpreter has ended".to_owned()))
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use tierflow_bind::{Level, LevelFilter, log_to, to_standard_error};
 
+use crate::patience::keep_interrupt;
+
 /// The levels of Python's `logging`, each with the level of the crates' log.
 const LEVELS: [(u32, LevelFilter); 4] = [
     (10, LevelFilter::Debug),
@@ -46,8 +48,11 @@ fn write(level: Level, text: &str) {
         Level::Info => "info",
         _ => "debug",
     };
-    let line = |py: Python<'_>| logger(py)?.call_method1(method, ("%s", text)).map(drop);
-    if !matches!(aside(line), Some(Ok(()))) {
+    let line = |py: Python<'_>| {
+        let written = logger(py).and_then(|logger| logger.call_method1(method, ("%s", text)));
+        written.map_err(|error| keep_interrupt(py, error)).is_ok()
+    };
+    if aside(line) != Some(true) {
         to_standard_error(level, text);
     }
 }

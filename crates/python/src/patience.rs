@@ -1,8 +1,10 @@
 //! Waits that Ctrl-C ends.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use tierflow_bind::{Failure, Until, parse};
 use tierflow_engine::Version;
@@ -26,6 +28,24 @@ pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer<Vec<
     Ok(all)
 }
 
+thread_local! {
+    /// The exception that ended a function of Python's in the middle of a call of this thread, and that the call raises at its end.
+    static ON_ITS_WAY: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Keeps an exception of a function that a call of this thread called, if it ends programs: Ctrl-C's `KeyboardInterrupt`, or `SystemExit`.
+/// The call itself only has a text for it.
+pub(crate) fn keep_interrupt(py: Python<'_>, error: PyErr) {
+    if !error.is_instance_of::<PyException>(py) {
+        ON_ITS_WAY.set(Some(error));
+    }
+}
+
+/// Raises the exception that [`keep_interrupt`] kept for this thread.
+pub(crate) fn raise_interrupt() -> PyResult<()> {
+    ON_ITS_WAY.take().map_or(Ok(()), Err)
+}
+
 /// Calls `call` with a function that returns true once `call` is to stop waiting: a signal's handler raised an exception. Returns the
 /// exception, too.
 pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, PyResult<()>) {
@@ -39,7 +59,7 @@ pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> 
         true
     };
     let done = call(&is_interrupted);
-    (done, raised.into_inner())
+    (done, raised.into_inner().and(raise_interrupt()))
 }
 
 /// The longest that a call may wait. `None` and infinity mean for ever; a negative time is over at once.

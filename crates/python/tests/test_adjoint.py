@@ -241,6 +241,18 @@ def test_states_that_cannot_be_written_into(engine: tierflow.Engine) -> None:
     assert engine.versions() == []
 
 
+@pytest.mark.parametrize("arrays", [1, 2, 64, 65, 100])
+def test_a_state_has_as_many_arrays_as_it_had(engine: tierflow.Engine, arrays: int) -> None:
+    state = {"time": 0.5, "fields": [np.full((2, 1 + index % 3), index, np.float32) for index in range(arrays)]}
+    kept = tierflow.adjoint.Kept(engine, state)
+    into = {"time": 0.0, "fields": [np.zeros_like(field) for field in state["fields"]]}
+    for back in (kept.restore(), kept.restore(into)):
+        assert (back["time"], len(back["fields"])) == (0.5, arrays)
+        for was, now in zip(state["fields"], back["fields"], strict=True):
+            assert now.dtype == was.dtype
+            assert np.array_equal(now, was)
+
+
 def test_a_second_adjoint_of_the_same_data(engine: tierflow.Engine) -> None:
     from tierflow import adjoint
 

@@ -178,8 +178,10 @@ def test_targets_that_overlap(engine: tierflow.Engine) -> None:
     field = np.zeros(6)
     with pytest.raises(tierflow.ArrayError, match="share memory"):
         engine.restore(0, field[:4], field[2:])
+    with pytest.raises(tierflow.ArrayError, match="arrays 1 and 3 share memory"):
+        engine.restore(0, np.zeros(2), field[3:], field[:0], field[1:4])
     engine.checkpoint(1, field[:4], field[2:])
-    engine.restore(0, field[:2], np.zeros(2), field[2:])
+    engine.restore(0, field[4:], field[3:3], np.zeros(2), field[:4])
     assert (field == 1).all()
 
 

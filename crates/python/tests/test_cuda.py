@@ -1,5 +1,6 @@
 """On a GPU: `pytest -m cuda`. Needs PyTorch; CuPy, JAX and Numba where they are there."""
 
+import ctypes
 from collections.abc import Iterator
 from typing import Any
 
@@ -255,6 +256,59 @@ def test_a_slot_that_is_given_up_while_kernels_write_it(torch: Any) -> None:
         back = torch.zeros(size, dtype=torch.uint8, device="cuda")
         engine.restore(0, back)
         assert (back == 7).all()
+
+
+def test_an_array_in_main_memory_is_copied_when_the_call_returns(gpu: tierflow.Engine, torch: Any) -> None:
+    stream, field = torch.cuda.Stream(), torch.ones(1 << 20).pin_memory()
+    back = torch.zeros(1 << 20).pin_memory()
+    torch.cuda.synchronize()
+    for version in range(2):
+        slot = gpu.produce(version, 1 << 20, "float32")
+        busy(torch, stream)
+        if version == 0:
+            slot.write(field, stream=stream)
+        else:
+            tierflow._tierflow.gather(gpu, slot, (field,), [0], stream=stream)
+        field.zero_()
+        slot.commit(stream)
+        field.fill_(1)
+        with gpu.consume(version, 1 << 20, "float32") as slot:
+            busy(torch, stream)
+            back.zero_()
+            slot.read(back, stream=stream)
+            assert (back == 1).all()
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_slot_dropped_while_a_graph_is_captured_keeps_its_room(torch: Any, reads: bool, mode: int) -> None:
+    """The driver orders nothing behind all work of the device then, and the program still uses the bytes."""
+    size = 8 << 20
+    stream, captured, graph = torch.cuda.Stream(), torch.cuda.Stream(), ctypes.c_void_p()
+    driver = ctypes.CDLL("libcuda.so.1")
+    seen = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    ones = torch.ones(size, dtype=torch.uint8, device="cuda")
+    with tierflow.Engine(device="cuda", device_cache=size, after_restore="discard") as engine:
+        if reads:
+            engine.checkpoint(0, torch.full_like(ones, 7))
+        slot = engine.consume(0) if reads else engine.produce(0, size, "uint8")
+        tensor = torch.from_dlpack(slot)
+        # What the work needs of memory and kernels is there before the capture.
+        busy(torch, stream, 1)
+        torch.cuda.synchronize()
+        assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(captured.cuda_stream), mode) == 0
+        with torch.cuda.stream(stream):
+            busy(torch, milliseconds=200)
+            seen.copy_(tensor) if reads else tensor.fill_(99)
+        del tensor, slot
+        # The drop spoiled the graph, or the driver orders behind all work nevertheless.
+        driver.cuStreamEndCapture(ctypes.c_void_p(captured.cuda_stream), ctypes.byref(graph))
+        engine.checkpoint(1, ones)
+        stream.synchronize()
+        back = torch.zeros_like(ones)
+        engine.restore(1, back)
+        assert (back == 1).all()
+        assert not reads or ((seen == 7).all() and engine.versions() == [])
 
 
 def test_cupy(gpu: tierflow.Engine, torch: Any) -> None:

@@ -1,5 +1,6 @@
 """How programs end: what was taken in is durable then, or named."""
 
+import logging
 import os
 import pathlib
 import re
@@ -145,6 +146,22 @@ def test_what_a_suspension_gave_up_is_named(tmp_path: pathlib.Path, end: str) ->
     lost = set(range(1, 13)) - kept
     assert (named(ended.stderr) if lost else set()) == lost
     assert ended.stderr.count("lost") == bool(lost), ended.stderr
+
+
+def test_ctrl_c_in_a_handler_of_the_log_ends_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Ends(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise KeyboardInterrupt
+
+    handler, logger = Ends(), logging.getLogger("tierflow")
+    with caplog.at_level(logging.INFO, "tierflow"):
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                tierflow.Engine(device="host", host_cache="1MiB")
+        finally:
+            logger.removeHandler(handler)
+        tierflow.Engine(device="host", host_cache="1MiB").close()
 
 
 def test_the_log_is_pythons_at_the_level_asked_for(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:

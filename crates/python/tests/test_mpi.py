@@ -124,6 +124,8 @@ class Ranks:
     def __init__(self) -> None:
         self.are_there = True
         self.requests: list[weakref.ref[Request]] = []
+        self.messages: list[bytes] = []
+        self.looked: Callable[[], None] = lambda: None
 
     def Get_rank(self) -> int:
         return 0
@@ -146,11 +148,31 @@ class Ranks:
         everything[0][:] = 2 * bytes(mine[0])
         return self.begin(everything)
 
+    def Improbe(self, source: int, tag: int, status: "Message") -> "Message | None":
+        if not self.messages:
+            return None
+        status.content = self.messages.pop(0)
+        return Message(status.content, self.looked)
+
+
+class Message:
+    """A message that was found, or its status. `looked` is called before it is received."""
+
+    def __init__(self, content: bytes = b"", looked: Callable[[], None] = lambda: None) -> None:
+        self.content, self.looked = content, looked
+
+    def Get_count(self, _kind: str) -> int:
+        return len(self.content)
+
+    def Recv(self, buffer: list[Any]) -> None:
+        self.looked()
+        buffer[0][:] = self.content
+
 
 @pytest.fixture
 def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     mpi = SimpleNamespace(
-        BYTE="byte", THREAD_MULTIPLE=3, Is_finalized=lambda: False, Query_thread=lambda: 3, Status=None
+        BYTE="byte", THREAD_MULTIPLE=3, Is_finalized=lambda: False, Query_thread=lambda: 3, Status=Message
     )
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
     return Ranks()
@@ -206,6 +228,17 @@ def test_a_message_of_another_group_disturbs_none(
     assert tierflow.mpi._under_way == [other]
 
 
+def test_two_threads_never_wait_for_one_message(communicator: Ranks) -> None:
+    group = tierflow.mpi.Group(communicator)
+    seen: list[bytes | None] = []
+    # Another thread looks for a message while this one has found it and not received it yet.
+    communicator.looked = lambda: seen.append(group.receive(1, 0.0))
+    communicator.messages = [b"only"]
+    assert group.receive(1, 1.0) == b"only"
+    assert seen == [None]
+    assert group.receive(1, 0.0) is None
+
+
 def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
     told = python(
         """
@@ -229,6 +262,34 @@ def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Rank
     communicator.are_there = False
     with pytest.raises(TimeoutError, match="did not come"):
         tierflow.mpi.Group(communicator, patience=0.1)
+
+
+class Interrupted:
+    """A group whose meetings go well until `meetings` are over. Then the program ends."""
+
+    rank, ranks, threads, patience = 0, 1, True, 1.0
+
+    def __init__(self, meetings: int, end: BaseException) -> None:
+        self.meetings, self.end = meetings, end
+
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
+        self.meetings -= 1
+        if self.meetings < 0:
+            raise self.end
+        return [mine]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(3)])
+def test_what_ends_the_program_in_a_meeting_ends_it(end: BaseException, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"device": "host", "host_cache": "1MiB", "external": tmp_path}
+    group = Interrupted(1000, end)
+    tierflow.Engine(group=group, **options).close()
+    assert group.meetings < 1000
+    for meetings in range(1000 - group.meetings):
+        with pytest.raises(type(end)):
+            tierflow.Engine(group=Interrupted(meetings, end), **options).close()
+    with pytest.raises(tierflow.StorageError, match="no network"):
+        tierflow.Engine(device="host", host_cache="1MiB", group=Interrupted(0, RuntimeError("no network")))
 
 
 def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parts of the cache as arrays: who holds them, who gives them back, and what they refuse."""
 
+import ctypes
 import gc
 import weakref
 
@@ -92,8 +93,40 @@ def test_shapes(engine: tierflow.Engine) -> None:
         engine.produce(3, (0, 3), "u1")
     with pytest.raises(tierflow.ArgumentError, match="addresses"):
         engine.produce(3, (1 << 40, 1 << 40), "u1")
-    with pytest.raises(OverflowError):
-        engine.produce(3, (-1,), "u1")
+    with pytest.raises(tierflow.ArgumentError, match="addresses"):
+        engine.produce(3, (1 << 40, 0, 1 << 62), "f8")
+    for shape in (-1, (-1,), 1 << 64):
+        with pytest.raises(OverflowError):
+            engine.produce(3, shape, "u1")
+
+
+def test_an_object_whose_dtype_is_itself_is_no_element_type(engine: tierflow.Engine) -> None:
+    class Own:
+        @property
+        def dtype(self) -> "Own":
+            return self
+
+    with pytest.raises(TypeError, match="no element type"):
+        engine.produce(0, 5, Own())
+
+
+def test_views_have_the_order_that_was_asked_for(engine: tierflow.Engine) -> None:
+    call, view = ctypes.pythonapi, (ctypes.c_void_p * 16)()
+    release = ctypes.pythonapi.PyBuffer_Release
+    nd, strides = 0x8, 0x18
+    c_order, fortran, any_order = strides | 0x20, strides | 0x40, strides | 0x80
+    for version, (shape, in_fortran) in enumerate({(3, 4): False, (4,): True, (1, 4, 1): True, (): True}.items()):
+        slot = engine.produce(version, shape, "f8")
+        for flags in (nd, strides, c_order, any_order, fortran):
+            if flags == fortran and not in_fortran:
+                with pytest.raises(BufferError, match="Fortran order"):
+                    call.PyObject_GetBuffer(ctypes.py_object(slot), view, flags)
+                continue
+            call.PyObject_GetBuffer(ctypes.py_object(slot), view, flags)
+            # The fields `shape` and `strides`: a scalar has none.
+            assert (view[6] is None, view[7] is None) == (shape == (), shape == () or flags == nd)
+            release(view)
+        slot.give_up()
 
 
 def test_a_consumed_shape_has_the_bytes_that_there_are(engine: tierflow.Engine) -> None:

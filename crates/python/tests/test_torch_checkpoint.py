@@ -2,6 +2,8 @@
 
 import pathlib
 from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +17,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.distributed import checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
+
+from tierflow.torch._latest import _OfAllRanks  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is"),
@@ -176,6 +180,39 @@ def test_a_state_of_any_mappings_is_left_as_it_is(engine: tierflow.Engine) -> No
     dcp.load(back, storage_reader=tierflow.torch.StorageReader(engine))
     assert_same(back, {"any": {"weight": torch.ones(3)}, "fixed": {"bias": torch.ones(2)}})
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("held", "newest"),
+    [
+        (({5, 3}, {4}), None),
+        (({5, 3}, {4, 3}), 3),
+        (({5, 4}, {5, 1}), 5),
+        (({7, 6, 2}, {5, 4, 2}), 2),
+        (({1}, set()), None),
+    ],
+)
+def test_the_newest_version_is_one_that_all_ranks_hold(
+    held: tuple[set[int], set[int]], newest: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, told = Barrier(2), {}
+
+    def of_all(ranks: Any, one: Any) -> list[Any]:
+        told[ranks._versions] = one
+        both.wait()
+        of_both = list(told.values())
+        both.wait()
+        return of_both
+
+    def latest(versions: set[int]) -> int | None:
+        with tierflow.Engine(device="host", host_cache="1MiB") as engine:
+            for version in versions:
+                engine.checkpoint(version, np.ones(10))
+            return _OfAllRanks(engine, None).latest()
+
+    monkeypatch.setattr(_OfAllRanks, "_of_all", of_all)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(latest, held)) == [newest, newest]
 
 
 def test_the_next_number_is_above_those_of_discarded_versions(engine: tierflow.Engine) -> None:

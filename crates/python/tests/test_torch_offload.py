@@ -217,6 +217,23 @@ def test_a_graph_that_is_dropped(engine: tierflow.Engine) -> None:
     assert left(engine) == []
 
 
+def test_a_copy_that_fails_leaves_the_version_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def clone(self) -> Any:
+            raise torch.OutOfMemoryError("no memory left")
+
+    with tierflow.Engine(device="host", device_cache="1MiB", after_restore="discard") as engine:
+        ways = Ways(engine)
+        ways.store(0, torch.arange(1000), None)
+        with monkeypatch.context() as patched:
+            patched.setattr("tierflow.torch._ways.from_dlpack", lambda slot: Full())
+            with pytest.raises(torch.OutOfMemoryError):
+                ways.load(0, 8000, None)
+        back, _ = ways.load(0, 8000, None)
+        assert torch.equal(back.view(torch.int64), torch.arange(1000))
+        assert engine.versions() == []
+
+
 def test_a_tensor_that_failed_to_load_is_asked_for_again(
     engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

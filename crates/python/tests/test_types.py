@@ -152,6 +152,16 @@ def restore(
     assert code == 0, told
 
 
+def test_names_of_arrays_without_names_are_refused() -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB") as engine:
+        for names in (["checkpoint"], ["region-0"], ["region-0", "region-1"]):
+            with pytest.raises(tierflow.ArgumentError, match="choose others"):
+                engine.checkpoint(0, *[np.ones(3)] * len(names), names=names)
+        for version, names in enumerate((["region-1"], ["checkpoint", "region-1"], ["region-1", "region-0"])):
+            engine.checkpoint(version, *[np.ones(3)] * len(names), names=names)
+            assert list(engine.restore(version)) == names
+
+
 def test_any_mapping_names_regions() -> None:
     with tierflow.Engine(device="host", host_cache="4MiB") as engine:
         engine.checkpoint(1, np.ones(3), names=("a",))

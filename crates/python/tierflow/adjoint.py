@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept", "Machine", "Storage", "Tiered", "run"]
 
+# Arrays without names that come back one by one, at most.
+_MOST_UNNAMED = 64
+
 
 def _has_numbers(structure: Any) -> bool:
     """Returns true if a tree has Python's numbers, which cannot be changed in place."""
@@ -71,7 +74,9 @@ class Kept:
         if not arrays:
             raise ArgumentError("a state without arrays was to be kept: pass an array, or a tree of arrays and values")
         self.version: int = engine.reserve(1).start if version is None else version
-        engine.checkpoint(self.version, *arrays.values())
+        # Without names, so many arrays would come back as one array of bytes.
+        names = [f"array-{index}" for index in range(len(arrays))] if len(arrays) > _MOST_UNNAMED else None
+        engine.checkpoint(self.version, *arrays.values(), names=names)
         self._engine = engine
         self._names = list(arrays)
         self._end = finalize(self, _discard, engine, self.version)
@@ -81,9 +86,8 @@ class Kept:
         """Restores the state into the arrays of `into`, a tree of the same form, or into new arrays of NumPy, and returns the tree."""
         if into is None:
             back = self._engine.restore(self.version)
-            return unflatten(
-                self._structure, dict(zip(self._names, back if isinstance(back, list) else [back], strict=True))
-            )
+            values = back.values() if isinstance(back, dict) else back if isinstance(back, list) else [back]
+            return unflatten(self._structure, dict(zip(self._names, values, strict=True)))
         targets: dict[str, Any] = {}
         tree = unflatten(self._structure, lambda name, _, target: targets.setdefault(name, target), into=into)
         self._engine.restore(self.version, *(targets[name] for name in self._names))

@@ -84,15 +84,19 @@ class Group:
         """Returns the next message of the rank `source`, or None if no message comes within `seconds`."""
         self._is_there()
         status = self._mpi.Status()
+        found: Any = None
 
         def is_there() -> bool:
+            nonlocal found
             self._sends()
-            return bool(self._talk.Iprobe(source=source, tag=self._tag, status=status))
+            # Takes the message out of the queue. Another thread may look for one of the same rank at the same time.
+            found = self._talk.Improbe(source=source, tag=self._tag, status=status)
+            return found is not None
 
         if not self._waits_until(is_there, seconds):
             return None
         message = bytearray(status.Get_count(self._mpi.BYTE))
-        self._talk.Recv([message, self._mpi.BYTE], source=source, tag=self._tag)
+        found.Recv([message, self._mpi.BYTE])
         return bytes(message)
 
     def flush(self, seconds: float) -> bool:

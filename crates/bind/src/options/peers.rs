@@ -6,6 +6,7 @@ use tierflow_device::{Choice, Device, Kind, host, open};
 use tierflow_peers::placement::{GpuId, Share};
 use tierflow_peers::{Effort, Error, GroupOverflow, Machine, Part, PeerCache, calibrate};
 
+use super::site::is_there;
 use super::{Options, value};
 use crate::failure::{Failure, Outcome, Status, System};
 
@@ -55,22 +56,29 @@ impl Options {
         // The GPUs are in the order of their numbers, so every engine of the group solves the same problem.
         let own = device.info().ordinal;
         let mut group = BTreeMap::from([(own, (device.clone(), Share::Spare(0)))]);
+        let mut named = BTreeMap::new();
+        let mut name = |ordinal, option| match named.insert(ordinal, option) {
+            None => Ok(()),
+            Some(before) if before == option => Err(Failure::argument(format!(
+                "GPU {ordinal} is named twice in {option}: name it once, with all of its bytes"
+            ))),
+            Some(_) => Err(Failure::argument(format!(
+                "GPU {ordinal} is named in overflow and in peers: its checkpoint is larger than its cache, or it has memory to spare"
+            ))),
+        };
         for (choice, bytes) in &self.overflow {
             let gpu = match choice {
                 Choice::Cuda { ordinal } if *ordinal != own => open(*choice)?,
                 _ => device.clone(),
             };
             let share = Share::Remainder(*bytes as u64);
+            name(gpu.info().ordinal, "overflow")?;
             group.insert(gpu.info().ordinal, (gpu, share));
         }
         for (number, (peer, bytes)) in self.peers.iter().enumerate() {
             let gpu = open_peer(*peer, number)?;
             let ordinal = gpu.info().ordinal;
-            if let Some((_, Share::Remainder(_))) = group.get(&ordinal) {
-                return Err(Failure::argument(format!(
-                    "GPU {ordinal} is named in overflow and in peers: its checkpoint is larger than its cache, or it has memory to spare"
-                )));
-            }
+            name(ordinal, "peers")?;
             group.insert(ordinal, (gpu, Share::Spare(*bytes as u64)));
         }
         let from = group.keys().position(|ordinal| *ordinal == own);
@@ -89,7 +97,9 @@ impl Options {
 
     /// Reads the links from the file, or measures them and writes the file.
     fn links_of(&self, gpus: &[Device]) -> Outcome<Machine> {
-        if let Some(path) = self.machine.as_ref().filter(|path| path.exists()) {
+        if let Some(path) = &self.machine
+            && is_there(path)?
+        {
             let machine = Machine::load(path).map_err(failed)?;
             machine.fits(gpus).map_err(failed)?;
             return Ok(machine);

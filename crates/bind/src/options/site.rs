@@ -23,10 +23,14 @@ impl Options {
         match std::env::var_os(VARIABLE) {
             Some(path) if path.is_empty() => Ok(Self::default()),
             Some(path) => Self::of_file(&PathBuf::from(path), takes),
-            None => match Path::new(FILE).exists() {
-                true => Self::of_file(FILE.as_ref(), takes),
-                false => Ok(Self::default()),
-            },
+            None => Self::of_file_if_there(FILE.as_ref(), takes),
+        }
+    }
+
+    fn of_file_if_there(path: &Path, takes: impl Fn(&str) -> bool) -> Outcome<Self> {
+        match is_there(path)? {
+            true => Self::of_file(path, takes),
+            false => Ok(Self::default()),
         }
     }
 
@@ -47,6 +51,15 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// Returns true if the file exists.
+///
+/// # Errors
+/// `Storage` if that cannot be told, such as without permission for a directory above it.
+pub(super) fn is_there(path: &Path) -> Outcome<bool> {
+    let tried = path.try_exists();
+    tried.map_err(|error| Failure::file(path, &error))
 }
 
 /// Parses lines `key = value` as in VELOC's configuration: `#` and `;` begin a comment at the beginning of a line and behind a space or a
@@ -97,6 +110,17 @@ mod tests {
         assert!(options.flush.is_some());
         options.set("host_cache", "2MiB").unwrap().unwrap();
         assert_eq!(options.host_cache, 2 << 20);
+    }
+
+    #[test]
+    fn a_file_of_which_nothing_can_be_told_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("tierflow.conf");
+        let opened = || Options::of_file_if_there(&path, |_| true);
+        opened().unwrap();
+        // A link to itself stands for a directory without permission, which root has.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert_eq!(opened().unwrap_err().status, crate::Status::Storage);
     }
 
     #[test]

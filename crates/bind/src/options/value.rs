@@ -81,7 +81,7 @@ impl Value<'_> {
     pub(super) fn duration(&self) -> Result<Duration, String> {
         match self {
             Self::Number(number) => Ok(Duration::from_secs(*number)),
-            Self::Seconds(time) => patience(*time),
+            Self::Seconds(time) => time_of(*time),
             other => seconds(other.text()?),
         }
     }
@@ -191,14 +191,20 @@ pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "write a number".to_owned())
 }
 
-/// Parses a time in seconds.
+/// Parses a time in seconds. `inf` becomes the longest duration.
 ///
 /// # Errors
 /// A text that says how to write a time.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<f64>().ok();
-    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| "write a number of seconds".to_owned())
+    time_of(text.parse().unwrap_or(f64::NAN))
+}
+
+/// Converts the seconds of an option, as a text or a number, by one rule: infinity means for ever, and a negative time is an error.
+fn time_of(seconds: f64) -> Result<Duration, String> {
+    match seconds >= 0.0 {
+        true => patience(seconds),
+        false => Err("write a number of seconds, 0 or more, or inf".to_owned()),
+    }
 }
 
 /// Finds the value of a name.
@@ -234,7 +240,25 @@ pub fn device(text: &str) -> Result<Choice, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::path;
+    use super::{Duration, Value, path};
+
+    #[test]
+    fn a_time_is_the_same_as_a_text_and_as_a_number() {
+        for (text, number, time) in [
+            ("0", 0.0, Some(Duration::ZERO)),
+            ("-0", -0.0, Some(Duration::ZERO)),
+            ("1.5", 1.5, Some(Duration::from_millis(1500))),
+            ("inf", f64::INFINITY, Some(Duration::MAX)),
+            ("1e300", 1e300, Some(Duration::MAX)),
+            ("-1", -1.0, None),
+            ("-inf", f64::NEG_INFINITY, None),
+            ("nan", f64::NAN, None),
+        ] {
+            assert_eq!(Value::Text(text).duration().ok(), time, "{text}");
+            assert_eq!(Value::Seconds(number).duration().ok(), time, "{number}");
+        }
+        assert!(Value::Text("soon").duration().is_err());
+    }
 
     #[test]
     fn variables_stand_for_their_values() {

@@ -8,7 +8,7 @@ use super::Engine;
 use crate::core::SharedEngine;
 use crate::errors::{self, Answer, Raised};
 use crate::options::Bytes;
-use crate::patience::{Timeout, watched};
+use crate::patience::{Timeout, raise_interrupt, watched};
 
 impl Engine {
     pub(crate) fn core(&self) -> Answer<SharedEngine> {
@@ -72,7 +72,9 @@ impl Engine {
         call: impl FnOnce(&tierflow_engine::Engine) -> T + Send,
     ) -> Answer<T> {
         let core = self.core()?;
-        Ok(py.detach(|| call(&core.engine)))
+        let done = py.detach(|| call(&core.engine));
+        raise_interrupt()?;
+        Ok(done)
     }
 
     /// Calls `call`, which may fail, while this thread is detached from the interpreter.

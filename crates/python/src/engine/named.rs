@@ -68,7 +68,7 @@ impl Checkpointed {
     /// Names the arrays: as `names` says, or by their places if there are at most [`MOST_UNNAMED`].
     ///
     /// # Errors
-    /// `ArgumentError` if the numbers of names and arrays differ.
+    /// `ArgumentError` if the numbers of names and arrays differ, or the names are those of arrays without names.
     pub(super) fn new(given: &Arrays, names: Option<Vec<String>>) -> Answer<Self> {
         let types: Vec<_> = given.types().map(Option::<&ArrayType>::cloned).collect();
         let names = match names {
@@ -76,6 +76,13 @@ impl Checkpointed {
                 let (names, arrays) = (names.len(), types.len());
                 let text = format!("there are {names} names for {arrays} arrays: each has its own");
                 return Err(Failure::argument(text).into());
+            }
+            Some(names) if !names.is_empty() && are_unnamed(names.iter().map(String::as_str)) => {
+                return Err(Failure::argument(format!(
+                    "names={names:?} are the names of arrays without names, which restore returns without them: choose others, or leave \
+                     names out"
+                ))
+                .into());
             }
             Some(names) => names,
             None if types.len() > MOST_UNNAMED => Vec::new(),
@@ -102,6 +109,15 @@ impl Checkpointed {
 /// Returns the name of an array without a name, by its place among several.
 fn unnamed(index: usize) -> String {
     format!("region-{index}")
+}
+
+/// Returns true if the arrays of a checkpoint with these names had no names.
+fn are_unnamed<'a>(names: impl Iterator<Item = &'a str> + Clone) -> bool {
+    let is_alone = names.clone().eq([UNNAMED]);
+    is_alone
+        || names
+            .enumerate()
+            .all(|(index, name)| name == unnamed(index))
 }
 
 /// Checks that each array has the type that the region of its name was checkpointed as. A flat array of bytes matches every type.
@@ -189,14 +205,11 @@ impl Engine {
         let arrays = layout.iter().map(|info| empty(py, info));
         let arrays = PyTuple::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?;
         self.restore_into(py, version, &arrays, stream, timeout)?;
-        let is_unnamed = |(index, info): (usize, &RegionInfo)| info.name == unnamed(index);
-        if let [info] = &layout[..]
-            && info.name == UNNAMED
-        {
-            return Ok(arrays.get_item(0)?);
-        }
-        if layout.iter().enumerate().all(is_unnamed) {
-            return Ok(PyList::new(py, &arrays)?.into_any());
+        if are_unnamed(layout.iter().map(|info| info.name.as_str())) {
+            return match layout.as_slice() {
+                [info] if info.name == UNNAMED => Ok(arrays.get_item(0)?),
+                _ => Ok(PyList::new(py, &arrays)?.into_any()),
+            };
         }
         let named = PyDict::new(py);
         for (info, array) in layout.iter().zip(&arrays) {

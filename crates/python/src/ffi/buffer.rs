@@ -14,7 +14,7 @@ use crate::slot::LentSlot;
 ///
 /// # Errors
 /// `BufferError` if the flags ask for a view that the slot cannot give: a writable view of a slot to read, or the format of an element
-/// type that the protocol cannot name; or if the slot lies in GPU memory.
+/// type that the protocol cannot name, or Fortran order; or if the slot lies in GPU memory.
 ///
 /// # Safety
 /// `view` is a valid place for the answer.
@@ -35,6 +35,15 @@ pub(crate) unsafe fn fill(
         ));
     }
     let asks = |what: c_int| flags & what == what;
+    let (shape, strides) = (layout.shape(), layout.byte_strides());
+    // Orders differ only if several dimensions have several elements.
+    let is_in_both_orders =
+        shape.contains(&0) || shape.iter().filter(|&&length| length > 1).count() <= 1;
+    if asks(ffi::PyBUF_F_CONTIGUOUS) && !is_in_both_orders {
+        return Err(PyBufferError::new_err(
+            "the slot is in C order, and a view in Fortran order was asked for: copy it, as in np.asfortranarray(slot)",
+        ));
+    }
     view.format = ptr::null_mut();
     if asks(ffi::PyBUF_FORMAT) {
         let format = layout.dtype().format.ok_or_else(|| {
@@ -50,16 +59,14 @@ pub(crate) unsafe fn fill(
     view.len = layout.bytes().cast_signed();
     view.itemsize = layout.dtype().bytes().cast_signed();
     view.readonly = c_int::from(lent.is_read_only());
-    view.ndim = c_int::try_from(layout.shape().len()).unwrap_or(c_int::MAX);
-    // Shape and strides live in the slot, which the view holds, and the protocol forbids writes to them.
-    view.shape = match asks(ffi::PyBUF_ND) {
-        true => layout.shape().as_ptr().cast_mut().cast(),
+    view.ndim = c_int::try_from(shape.len()).unwrap_or(c_int::MAX);
+    // Shape and strides live in the slot, which the view holds, and the protocol forbids writes to them. Without dimensions, they are null.
+    let given = |what: c_int, numbers: &[i64]| match asks(what) && !numbers.is_empty() {
+        true => numbers.as_ptr().cast_mut().cast(),
         false => ptr::null_mut(),
     };
-    view.strides = match asks(ffi::PyBUF_STRIDES) {
-        true => layout.byte_strides().as_ptr().cast_mut().cast(),
-        false => ptr::null_mut(),
-    };
+    view.shape = given(ffi::PyBUF_ND, shape);
+    view.strides = given(ffi::PyBUF_STRIDES, strides);
     view.suboffsets = ptr::null_mut();
     view.internal = Arc::into_raw(lent).cast_mut().cast();
     view.obj = owner.into_ptr();

@@ -13,7 +13,7 @@ pub(crate) fn fill(
     let source = array.lend(0..len)?;
     // SAFETY: the slot is committed, or given up, behind the stream's work, and only the application writes it until then. By the
     // contract of a named stream, as for all work of a framework, the array exists and stays as it is until the stream's work is
-    // done. If no stream is named, `ordered` waits for the copy.
+    // done. If no stream is named, or the array is in main memory, `ordered` waits for the copy.
     let copied = unsafe { stream.copy_unwaited(&source, 0, slot, offset, len) };
     ordered(stream, wait, copied)
 }

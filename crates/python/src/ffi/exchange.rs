@@ -50,8 +50,11 @@ unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
 
-/// Types that have a table: a few, as frameworks have one type each. The list holds the types, so that no other type gets the address of
-/// one of them.
+/// Types that are known at most. At this number, a new type clears the list; a type is looked up anew when it is met again.
+const MOST_KNOWN: usize = 64;
+
+/// Types that have a table: mostly a few, but programs may make subclasses of tensors without end. The list holds the types, so that no other
+/// type gets the address of one of them.
 static KNOWN: RwLock<Vec<(Py<PyType>, Api)>> = RwLock::new(Vec::new());
 
 impl Api {
@@ -78,7 +81,15 @@ impl Api {
             table: header.cast(),
         };
         api.table().stream?;
-        KNOWN.write().push((kind.unbind(), api));
+        let mut known = KNOWN.write();
+        // A type that is dropped may run code of Python's, which must find the list unlocked.
+        let cleared = match known.len() < MOST_KNOWN {
+            true => Vec::new(),
+            false => std::mem::take(&mut *known),
+        };
+        known.push((kind.unbind(), api));
+        drop(known);
+        drop(cleared);
         Some(api)
     }
 

@@ -141,8 +141,9 @@ slot_class! {
         /// Copies `array` to the slot's bytes, from `offset` on.
         ///
         /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, without waiting:
-        /// call `commit` with the same stream, and do not change the array until the stream has done the copy. CUDA's own copies refuse
-        /// host memory that was pinned in parts, such as an engine's; `write` copies to it.
+        /// call `commit` with the same stream, and do not change the array until the stream has done the copy. An array in main memory is
+        /// copied when `write` returns. CUDA's own copies refuse host memory that was pinned in parts, such as an engine's; `write` copies
+        /// to it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn write(
             &self,
@@ -222,8 +223,8 @@ slot_class! {
         /// Copies the slot's bytes, from `offset` on, to `array`.
         ///
         /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, without waiting:
-        /// call `finish` with the same stream. CUDA's own copies refuse host memory that was pinned in parts, such as an engine's; `read`
-        /// copies from it.
+        /// call `finish` with the same stream. An array in main memory is filled when `read` returns. CUDA's own copies refuse host memory
+        /// that was pinned in parts, such as an engine's; `read` copies from it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn read(
             &self,

@@ -1,5 +1,6 @@
 //! The shape and the element type of a slot.
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tierflow_bind::Failure;
@@ -34,10 +35,13 @@ impl Layout {
     /// Makes the layout of an array whose shape a caller gave: an int, or a sequence of ints.
     ///
     /// # Errors
-    /// `TypeError` if `shape` is neither; `OverflowError` if a sequence has a negative or too large number; else as [`Layout::new`].
+    /// `TypeError` if `shape` is neither; `OverflowError` if a number is negative or too large; else as [`Layout::new`].
     pub(crate) fn of(shape: &Bound<'_, PyAny>, dtype: DType) -> Answer<Self> {
         let lengths = match shape.extract::<usize>() {
             Ok(length) => vec![length],
+            Err(error) if error.is_instance_of::<PyOverflowError>(shape.py()) => {
+                return Err(error.into());
+            }
             Err(_) => shape.extract::<Vec<usize>>()?,
         };
         Self::new(dtype, &lengths)
@@ -84,10 +88,12 @@ impl Layout {
         }
         let item = i64::try_from(dtype.bytes()).ok()?;
         let bytes = usize::try_from(elements.checked_mul(item)?).ok()?;
+        // A dimension of no elements makes no bytes, and the strides of the dimensions before it may be too large nevertheless.
+        let byte_strides = strides.iter().map(|stride| stride.checked_mul(item));
         Some(Self {
             dtype,
             shape: numbers,
-            byte_strides: strides.iter().map(|stride| stride * item).collect(),
+            byte_strides: byte_strides.collect::<Option<_>>()?,
             strides,
             bytes,
         })

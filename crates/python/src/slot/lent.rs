@@ -111,10 +111,8 @@ impl LentSlot {
 
 impl Drop for LentSlot {
     fn drop(&mut self) {
-        let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
-        if is_consumed && self.process.is_current() {
-            // After an error, such as of a lost device, dropping the slot gives it back.
-            let _consumed_or_lost = self.slot.end(SlotEnd::Keep, OrderAfter::AllWork);
+        if self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut() {
+            self.slot.end_when_dropped(SlotEnd::Keep);
         }
     }
 }

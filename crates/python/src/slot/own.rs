@@ -133,12 +133,15 @@ impl SlotOwner {
         let mut order = order::behind(&engine.streams, stream)?;
         let arrays = PyTuple::new(py, [array])?;
         let given = Arrays::of(&arrays, access, &mut order)?;
+        let on_device = given.are_on_device();
         let copied = given.each(|array| {
             let array = &array.lendable(&engine.device)?;
             py.detach(|| {
                 let own;
+                // Nothing keeps an array in main memory in place after this call.
                 let by = match order.stream() {
-                    Some(stream) => (stream, Wait::No),
+                    Some(stream) if on_device => (stream, Wait::No),
+                    Some(stream) => (stream, Wait::Yes),
                     None => {
                         own = engine.streams.own()?;
                         (&*own, Wait::Yes)

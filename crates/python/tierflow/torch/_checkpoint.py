@@ -372,7 +372,12 @@ class _Slot:
 
     def __init__(self, engine: Engine, version: int) -> None:
         self._slot = engine.consume(version)
-        self._bytes: torch.Tensor | None = from_dlpack(self._slot)
+        try:
+            self._bytes: torch.Tensor | None = from_dlpack(self._slot)
+        except BaseException:
+            # A slot that is dropped counts the version as consumed, and nothing was read.
+            self._slot.give_back()
+            raise
 
     def __enter__(self) -> _Slot:
         return self

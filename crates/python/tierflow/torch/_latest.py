@@ -38,8 +38,12 @@ class _OfAllRanks(Versions):
         self._versions = source if isinstance(source, Engine) else Repository(source)
 
     def latest(self, before: SupportsIndex | None = None) -> int | None:
-        offered = self._of_all(self._versions.latest(before))
-        return None if None in offered else min(offered)
+        while True:
+            offered = self._of_all(self._versions.latest(before))
+            if None in offered or min(offered) == max(offered):
+                return None if None in offered else offered[0]
+            # Some rank has no version from here on, so all ranks look for the oldest of these and older ones.
+            before = min(offered) + 1
 
     def load(self, version: int, state: dict[str, Any]) -> None:
         try:

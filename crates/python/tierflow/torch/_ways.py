@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,7 @@ from .._errors import UnknownVersionError
 from ._plan import Bus
 
 if TYPE_CHECKING:
-    from .._tierflow import Engine
+    from .._tierflow import ConsumeSlot, Engine
     from ._clock import Clock
 
 __all__ = ["Ways", "ways"]
@@ -26,6 +26,17 @@ _PROBE = 64 << 20
 def ways(engine: Engine) -> Ways:
     """Returns the copies for the engine's device."""
     return Ways(engine) if engine.device == "host" else _OnGpu(engine)
+
+
+@contextmanager
+def _unread_at_error(slot: ConsumeSlot) -> Iterator[None]:
+    """Leaves the version of `slot` unconsumed if the copy from the slot fails: a slot that is dropped counts the version as consumed, and an
+    engine with `after_restore="discard"` then has lost its bytes."""
+    try:
+        yield
+    except BaseException:
+        slot.give_back()
+        raise
 
 
 class Ways:
@@ -72,7 +83,8 @@ class Ways:
         """Brings the bytes of a version back, and discards it. Returns the bytes, and the end of the copy, or `None` if the copy is over."""
         begin = self.mark()
         slot = self._engine.consume(version)
-        tensor = from_dlpack(slot).clone()
+        with _unread_at_error(slot):
+            tensor = from_dlpack(slot).clone()
         slot.finish()
         self.discard(version)
         if clock:
@@ -124,10 +136,11 @@ class _OnGpu(Ways):
 
     def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
         slot = self._engine.consume(version)
-        # The memory belongs to the stream of the work, which reuses it when the tensor is not used any more.
-        tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
-        self._back.wait_stream(torch.cuda.current_stream(self._device))
-        end = self._run(self._back, slot.read, tensor, clock.back if clock else None)
+        with _unread_at_error(slot):
+            # The memory belongs to the stream of the work, which reuses it when the tensor is not used any more.
+            tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
+            self._back.wait_stream(torch.cuda.current_stream(self._device))
+            end = self._run(self._back, slot.read, tensor, clock.back if clock else None)
         slot.finish(self._back)
         self.discard(version)
         return tensor, end
