@@ -113,6 +113,7 @@ fn calls_of_velocs_api_that_fail_leave_what_they_say() {
         "no-memory",
         "device",
         "damaged",
+        "discarded",
         "time-line",
     ];
     for case in cases {
