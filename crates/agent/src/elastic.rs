@@ -16,7 +16,7 @@ const TRIAL_INTERVAL: u32 = 8;
 pub(crate) struct Elastic {
     threads: usize,
     most: usize,
-    /// Bytes/s of all threads together, by the number of threads; 0 if not measured.
+    /// Bytes/s of all threads together, by the number of threads, up to the most that there were; 0 if not measured.
     bandwidth: Vec<u64>,
     /// Pieces until the next trial.
     until_trial: u32,
@@ -28,7 +28,7 @@ impl Elastic {
         Self {
             threads: 1,
             most,
-            bandwidth: vec![0; most + 2],
+            bandwidth: vec![0; 2],
             until_trial: TRIAL_INTERVAL,
         }
     }
@@ -61,6 +61,9 @@ impl Elastic {
             self.until_trial = 4 * TRIAL_INTERVAL;
         } else if waiting > 0 && self.threads < self.most {
             self.threads += 1;
+            if self.bandwidth.len() <= self.threads {
+                self.bandwidth.push(0);
+            }
         }
     }
 }
@@ -106,10 +109,12 @@ mod tests {
 
     #[test]
     fn any_report_is_taken() {
-        let mut elastic = Elastic::new(0);
-        for threads in [0, 1, 2, 99] {
-            elastic.measured(threads, u64::MAX / 8, usize::MAX);
+        for (most, expected) in [(0, 1), (usize::MAX, 2)] {
+            let mut elastic = Elastic::new(most);
+            for threads in [0, 2, 99, 0, 2, 99, 0, 1] {
+                elastic.measured(threads, u64::MAX / 8, usize::MAX);
+            }
+            assert_eq!(elastic.threads(), expected);
         }
-        assert_eq!(elastic.threads(), 1);
     }
 }

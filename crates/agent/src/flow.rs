@@ -183,7 +183,7 @@ impl Flow {
         Ok(wanted)
     }
 
-    /// Brings one piece, and returns its bytes. `None` if it could not be brought.
+    /// Brings one piece, and returns the bytes that were copied. `None` if it could not be brought, or was there already.
     pub(crate) fn bring(&self, version: u64) -> Option<u64> {
         let brought = guarded("bringing a piece", || Ok(self.bring_piece(version)));
         let brought = brought.unwrap_or_else(|panic| Err(Box::new((None, panic))));
@@ -195,7 +195,7 @@ impl Flow {
         let (outcome, bytes) = match brought {
             Ok(bytes) => {
                 state.brought(version);
-                (Ok(()), Some(bytes))
+                (Ok(()), bytes)
             }
             Err(failure) => {
                 let (piece, error) = *failure;
@@ -238,7 +238,7 @@ impl Flow {
     fn bring_piece(
         &self,
         version: u64,
-    ) -> std::result::Result<u64, Box<(Option<PieceKey>, Error)>> {
+    ) -> std::result::Result<Option<u64>, Box<(Option<PieceKey>, Error)>> {
         let ends = self.ends().map_err(|error| Box::new((None, error)))?;
         let node = ends.node().map_err(|error| Box::new((None, error)))?;
         let piece = node.own_piece(version);
@@ -270,10 +270,10 @@ impl Flow {
             if asked_for || goes_on_here()? {
                 ends.external.mark(node.last_run()?)?;
             }
-            ends.external.copy(&piece)
+            ends.external.copy(&piece)?;
+            Ok((!is_same).then_some(head.payload_length))
         };
-        copy().map_err(|error| Box::new((Some(key), error)))?;
-        Ok(head.payload_length)
+        copy().map_err(|error| Box::new((Some(key), error)))
     }
 
     /// Removes versions from external storage, and notes their pieces on the node, so that they are not brought again. Does not wait for a copy
@@ -335,6 +335,7 @@ impl Flow {
             route: self.route.clone(),
             clients: state.clients,
             pending: pending.into_iter().collect(),
+            unlisted: 0,
             brought: state.brought,
             trouble: state.trouble(Instant::now()),
         }

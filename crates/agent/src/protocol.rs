@@ -186,10 +186,21 @@ pub struct RouteStatus {
     pub clients: usize,
     /// Versions that are copied, wait for it, or cannot be read on the node.
     pub pending: Vec<u64>,
+    /// Number of further such versions, which `pending` does not list, as a reply has room for some thousands. Not sent if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlisted: usize,
     /// Number of pieces that were brought since the agent started, or were on external storage already when a client asked for them.
     pub brought: u64,
     /// The error of the last try, if it failed, or of a piece on the node that cannot be read.
     pub trouble: Option<String>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Writes one frame.

@@ -111,10 +111,12 @@ impl<T> Out<T> {
 }
 
 impl Out<c_char> {
-    /// Writes the text, as far as it fits, and a zero byte. Returns the bytes of the whole text, without the zero.
+    /// Writes the letters of the text that fit, and a zero byte. Returns the bytes of the whole text, without the zero.
     pub(crate) fn put_text(&self, room: usize, text: &str) -> usize {
         if let Some(room) = room.checked_sub(1).filter(|_| !self.0.is_null()) {
-            let letters = text.bytes().take(room).chain([0]);
+            let mut ends = (0..=room.min(text.len())).rev();
+            let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            let letters = text[..end].bytes().chain([0]);
             let letters: Vec<c_char> = letters.map(|one| c_char::from_ne_bytes([one])).collect();
             // The pointer is not null, so this succeeds.
             let _put = self.put_all(&letters, letters.len(), "");
@@ -144,4 +146,20 @@ pub(crate) fn patience(seconds: f64) -> Outcome<Duration> {
         seconds
     };
     parse::patience(seconds).map_err(Failure::argument)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_letters() {
+        for (room, expected) in [(1, ""), (2, "a"), (3, "a"), (4, "a\u{fc}"), (9, "a\u{fc}b")] {
+            let mut written = [1; 9];
+            let out: Out<c_char> = Out(written.as_mut_ptr().cast());
+            assert_eq!(out.put_text(room, "a\u{fc}b"), 4);
+            let end = written.iter().position(|byte| *byte == 0);
+            assert_eq!(written.get(..end.unwrap_or(9)), Some(expected.as_bytes()));
+        }
+    }
 }

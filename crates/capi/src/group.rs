@@ -125,6 +125,8 @@ impl Group {
 
     /// Returns the bytes of all ranks, one rank after the other. Each rank gives as many bytes. Once a call has failed, all later calls fail.
     fn gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<u8>, StoreError> {
+        let calls = self.calls.lock();
+        // Another thread's meeting may have failed while this one waited for the lock.
         if let Some(why) = self.lost.lock().clone() {
             return Err(StoreError::Remote(why));
         }
@@ -133,7 +135,6 @@ impl Group {
             return Ok(all);
         }
         let patience = patience.min(LONGEST_WAIT);
-        let calls = self.calls.lock();
         let (context, to) = (calls.context, all.as_mut_ptr().cast());
         let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());
         let code = self.waiting(patience, || {

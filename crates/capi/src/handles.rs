@@ -1,9 +1,11 @@
 //! Handles: numbers that C holds instead of pointers, so that the library recognises handles that are closed or belong to another process.
 //!
-//! The upper half of a handle is the process, the lower half a number that is never given twice.
+//! The upper half of a handle is the process, the lower half a number that no other open object has, and that is
+//! given again after 2^32 others at the earliest.
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,10 +49,15 @@ impl<T: Named> Handle<T> {
 
     /// Gives an object that others hold, too, a handle.
     pub(crate) fn of(value: &Arc<T>) -> Self {
-        let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let handle = u64::from(OwnerProcess::current().id()) << 32 | u64::from(number);
-        TABLE.get().lock().insert(handle, Arc::clone(value) as _);
-        Self(handle, PhantomData)
+        let mut table = TABLE.get().lock();
+        loop {
+            let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let handle = u64::from(OwnerProcess::current().id()) << 32 | u64::from(number);
+            if let Entry::Vacant(free) = table.entry(handle) {
+                free.insert(Arc::clone(value) as _);
+                return Self(handle, PhantomData);
+            }
+        }
     }
 
     fn at_home(self) -> Outcome {
@@ -111,4 +118,26 @@ impl<T: Named> Handle<T> {
 fn closed<T: Named>() -> Failure {
     let text = format!("the {} is closed, or was never there", T::NAME);
     Failure::new(Status::Closed, text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    struct Number(u32);
+
+    impl Named for Number {
+        const NAME: &'static str = "number";
+    }
+
+    #[test]
+    fn numbers_that_begin_anew_replace_no_open_object() {
+        let first = Handle::new(Number(1));
+        LAST.store((first.0 as u32).wrapping_sub(1), Ordering::Relaxed);
+        let second = Handle::new(Number(2));
+        assert_eq!(first.get().unwrap().0, 1);
+        assert_eq!(second.take().unwrap().0, 2);
+        first.forget();
+    }
 }

@@ -105,7 +105,18 @@ fn velocs_api_does_what_it_says() {
 
 #[test]
 fn calls_of_velocs_api_that_fail_leave_what_they_say() {
-    for case in ["head", "late", "room", "second", "damaged", "time-line"] {
+    let cases = [
+        "head",
+        "late",
+        "room",
+        "second",
+        "no-memory",
+        "device",
+        "damaged",
+        "discarded",
+        "time-line",
+    ];
+    for case in cases {
         run_with("cc", "-std=c99", "failures.c", &[case]);
     }
 }

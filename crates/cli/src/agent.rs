@@ -72,7 +72,7 @@ fn text(status: &Status) -> Result<String> {
             route.ranks,
             on.clients,
             on.brought,
-            on.pending.len(),
+            on.pending.len().saturating_add(on.unlisted),
             on.trouble
                 .as_ref()
                 .map_or(String::new(), |why| format!("; last trouble: {why}"))

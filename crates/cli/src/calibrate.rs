@@ -41,16 +41,22 @@ struct Sample {
 /// Bytes of one request.
 const REQUEST: usize = 4 << 20;
 
+/// The most MiB of a writer: 16 TiB.
+const MOST_MIB: u64 = 16 << 20;
+
 pub(crate) fn calibrate(arguments: &CalibrateArguments, output: Output) -> Result<()> {
-    let bytes = arguments.mib.saturating_mul(1 << 20) / REQUEST as u64 * REQUEST as u64;
-    ensure!(bytes > 0, "a writer writes at least 4 MiB");
+    ensure!(
+        (4..=MOST_MIB).contains(&arguments.mib),
+        "a writer writes between 4 and {MOST_MIB} MiB"
+    );
+    let bytes = (arguments.mib << 20) / REQUEST as u64 * REQUEST as u64;
     ensure!(
         arguments.writers.iter().all(|n| (1..=1024).contains(n)),
         "between 1 and 1024 writers"
     );
     let scratch = Scratch::open(&arguments.directory)?;
     let rounds = arguments.writers.iter().map(|n| *n as u64 * bytes * 2);
-    let bar = output.progress(rounds.sum());
+    let bar = output.progress(rounds.fold(0, u64::saturating_add));
     let mut samples = Vec::new();
     for &writers in &arguments.writers {
         let measure = |write: bool| -> Result<u64> {

@@ -1,6 +1,6 @@
 //! `tierflow copy`.
 
-use crate::names::numbers;
+use crate::names::{NamedHistory, numbers};
 use crate::output::{Output, bytes};
 use crate::show::opened;
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ pub(crate) struct CopyArguments {
     /// The name of the checkpoints, where VELOC's interface wrote them; the versions are those of the name
     #[arg(long)]
     name: Option<String>,
-    /// The versions, with what they are differences to; all if none is named
+    /// The versions, with what they are differences to; all, or all of the name, if none is given
     versions: Vec<u64>,
 }
 
@@ -34,7 +34,15 @@ pub(crate) fn copy(arguments: &CopyArguments, output: Output) -> Result<()> {
     let from = opened(&arguments.directory, output)?;
     let whole = from.versions()?.into_iter();
     let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
-    let mut wanted = numbers(&from, arguments.name.as_deref(), &arguments.versions)?;
+    let name = arguments.name.as_deref();
+    let mut wanted = numbers(&from, name, &arguments.versions)?;
+    if name.is_some()
+        && arguments.versions.is_empty()
+        && let Some(names) = NamedHistory::of(&from)?
+    {
+        let all = names.of_name(name)?.iter();
+        wanted.extend(all.flat_map(|named| &named.numbers));
+    }
     for version in &wanted {
         let is_there = whole.contains_key(version);
         ensure!(is_there, "there is no whole version {version}");

@@ -239,6 +239,9 @@ fn a_disk_is_calibrated() {
             .all(|s| s["write_bytes_per_second"].as_u64().unwrap() > 0)
     );
     assert_eq!(json(&["calibrate", path, "--writers", "0"]).0, 2);
+    let (code, error) = json(&["calibrate", path, "--mib", "18446744073709551615"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.as_str().unwrap().contains("between 4 and"), "{error}");
     assert_eq!(
         std::fs::read_dir(path).unwrap().count(),
         0,

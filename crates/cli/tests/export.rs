@@ -295,6 +295,18 @@ fn tensors_are_exported_as_their_format_says() {
 }
 
 #[test]
+fn a_region_with_the_name_of_the_metadata_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let regions = [Region::new("__metadata__", &[7; 8])];
+    repository.save(&Snapshot::new(1, &regions)).unwrap();
+    let (code, error) = json(&["export", path, "--format", "safetensors", "--to", path]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.as_str().unwrap().contains("--format npy"), "{error}");
+}
+
+#[test]
 fn arrays_are_exported_as_zarr_says() {
     let directory = tempfile::tempdir().unwrap();
     tree(directory.path());

@@ -134,6 +134,18 @@ fn checkpoints_are_listed_by_their_names_from_the_scratch_directory() {
 }
 
 #[test]
+fn a_name_alone_is_copied_without_the_others() {
+    let (scratch, root) = scratch();
+    let to = scratch.path().join("copy");
+    let to = to.to_str().unwrap();
+    let (code, error) = json(&["copy", &root, to, "--name", "none"]);
+    assert_eq!(code, 2, "{error}");
+    let (code, answer) = json(&["copy", &root, to, "--name", "flow"]);
+    assert_eq!(code, 0, "{answer}");
+    assert_eq!(listed(to), own(&[("flow", 10)]));
+}
+
+#[test]
 fn the_newest_of_each_name_stays_and_comes_back() {
     let (_scratch, root) = scratch();
     let gone = value!([1, 2, 3].map(|version| value!({"name": "heat", "version": version})));

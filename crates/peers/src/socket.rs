@@ -94,11 +94,7 @@ impl Listener {
                 Err(errno) => return Err(system(doing, errno)),
             }
         };
-        let theirs = sockopt::socket_peercred(&fd).map_err(|errno| system(doing, errno))?;
-        if theirs.uid != rustix::process::getuid() {
-            return Err(Error::Protocol("it belongs to another user".to_owned()));
-        }
-        Ok(Socket { fd })
+        Socket::of_this_user(fd, doing)
     }
 }
 
@@ -116,7 +112,16 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Connects to a listener. Waits if it does not exist yet.
+    /// Refuses a connection whose other end is a process of another user.
+    fn of_this_user(fd: OwnedFd, doing: &'static str) -> Result<Self> {
+        let theirs = sockopt::socket_peercred(&fd).map_err(|errno| system(doing, errno))?;
+        match theirs.uid == rustix::process::getuid() {
+            true => Ok(Self { fd }),
+            false => Err(Error::Protocol("it belongs to another user".to_owned())),
+        }
+    }
+
+    /// Connects to a listener. Waits if it does not exist yet. Refuses a listener of another user.
     pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
         let doing = "connecting to a process that lends";
         let deadline = deadline(patience);
@@ -137,7 +142,7 @@ impl Socket {
             }
         }
         rustix::io::ioctl_fionbio(&fd, false).map_err(|errno| system(doing, errno))?;
-        Ok(Self { fd })
+        Self::of_this_user(fd, doing)
     }
 
     pub(crate) fn send(

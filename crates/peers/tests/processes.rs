@@ -5,6 +5,9 @@
 
 mod common;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -36,6 +39,7 @@ fn main() {
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),
+                ("a lender of another user", another_user),
                 ("a process that says nonsense", nonsense),
                 ("a wait that is interrupted over and over", interrupted),
                 ("a process that may start few threads", few_threads),
@@ -152,6 +156,27 @@ fn lender_dies(device: &Device) {
     // Mapped memory stays mapped: reading it kills no process.
     assert!(read(device, loan.memory(), bytes.len()) == bytes);
     assert_matches!(loan.give_back(), Err(Error::Gone { .. }));
+}
+
+/// Only root can be another user.
+fn another_user(device: &Device) {
+    if !rustix::process::geteuid().is_root() {
+        println!("NOT RUN: a lender of another user; run the test as root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("lender");
+    // The other user may not reach the folder in which the test was built.
+    let program = folder.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new(program);
+    let _lender = Process::start(command.uid(61_103).arg("lend").arg(&path), "");
+    let refused = Loan::ask(device, &path, 1 << 20, PATIENCE).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Protocol(why) if why.contains("another user")),
+        "{refused}"
+    );
 }
 
 fn nonsense(device: &Device) {

@@ -21,6 +21,9 @@ const WORKING_EVERY: Duration = Duration::from_millis(500);
 /// The longest time that a client may take to greet, to send the rest of a message, or to read an answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The most versions in a [`Status`], shared out among the routes. A frame has room for twice as many.
+const LISTED: usize = 20_000;
+
 /// An outcome that a client waits for.
 enum Waits {
     ForNothing,
@@ -313,10 +316,17 @@ impl Connection {
 
     fn status(&self) -> Status {
         let shared = self.server.shared.lock();
+        let most = LISTED / shared.flows.len().max(1);
+        let routes = shared.flows.values().map(|flow| {
+            let mut route = flow.status();
+            route.unlisted = route.pending.len().saturating_sub(most);
+            route.pending.truncate(most);
+            route
+        });
         Status {
             process: std::process::id(),
             threads: shared.threads,
-            routes: shared.flows.values().map(|flow| flow.status()).collect(),
+            routes: routes.collect(),
         }
     }
 
@@ -350,6 +360,32 @@ mod tests {
     use super::*;
     use crate::home::Home;
     use crate::server::Settings;
+
+    #[test]
+    fn a_status_of_many_versions_fits_into_a_reply() {
+        let home = tempfile::tempdir().unwrap();
+        let opened = Home::open(home.path(), true).unwrap();
+        let (server, _wakes) = Server::new(opened, Settings::default()).unwrap();
+        let (_client, served) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(&server, served).unwrap();
+        for rank in 0..2 {
+            let route = Route {
+                local: "/local".to_owned(),
+                external: "/external".to_owned(),
+                rank,
+                ranks: 2,
+            };
+            let flow = Arc::new(Flow::new(route.clone()));
+            let many = (0..100_000).map(|version| u64::MAX - version);
+            flow.state.lock().waiting.extend(many);
+            server.shared.lock().flows.insert(route, flow);
+        }
+        let status = connection.status();
+        connection.say(&Reply::Status(status.clone())).unwrap();
+        for route in status.routes {
+            assert_eq!(route.pending.len() + route.unlisted, 100_000);
+        }
+    }
 
     /// No thread does the task before the client was told that the agent works.
     #[test]

@@ -30,7 +30,10 @@ extern "C" fn tf_version() -> *const c_char {
 }
 
 exported! {
-    fn tf_options_new(options: Out<Handle<LockedOptions>>) { options.put(Handle::new(LockedOptions::new(Options::of_site(|_| true)?)), "options") }
+    fn tf_options_new(options: Out<Handle<LockedOptions>>) {
+        options.exists("options")?;
+        options.put(Handle::new(LockedOptions::new(Options::of_site(|_| true)?)), "options")
+    }
 
     fn tf_options_set(options: Handle<LockedOptions>, key: Text<'_>, value: Text<'_>) {
         let options = options.get()?;
@@ -42,6 +45,7 @@ exported! {
     fn tf_options_free(options: Handle<LockedOptions>) { options.take().map(drop) }
 
     fn tf_host_pool_new(bytes: u64, slab: u64, pool: Out<Handle<HostPool>>) {
+        pool.exists("pool")?;
         let options = PoolOptions::new(bytes);
         let options = if slab == 0 { options } else { options.slab(slab) };
         let made = HostPool::in_process(options).map_err(tierflow_engine::Error::from)?;

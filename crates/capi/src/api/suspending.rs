@@ -62,6 +62,7 @@ exported! {
     }
 
     fn tf_notice_open(signals: In<'_, c_int>, count: usize, grace: f64, notice: Out<Handle<Notice>>) {
+        notice.exists("notice")?;
         let made = match signals.list(count, "signals")? {
             [] => Notice::new(),
             signals => Notice::on_signals(signals, ffi::patience(grace)?)?,

@@ -28,14 +28,15 @@ pub(super) fn take_in(engine: &Engine, path: &Path, number: u64, empties: bool) 
         Ok(mut slot) if slot.host_accessible() => {
             file.read_exact(slot.bytes_mut()?).map_err(failed)?;
             slot.commit();
+            return Ok(length);
         }
-        Ok(_) | Err(Error::TooLarge { .. } | Error::NoRoom { .. } | Error::NoMemoryTier) => {
-            let mut copy = vec![0; bytes];
-            file.read_exact(&mut copy).map_err(failed)?;
-            engine.checkpoint(number, &[copy.as_slice().into()])?;
-        }
+        // A slot that is not written gives the number up here, before the checkpoint takes it.
+        Ok(_) | Err(Error::TooLarge { .. } | Error::NoRoom { .. } | Error::NoMemoryTier) => {}
         Err(error) => return Err(error.into()),
     }
+    let mut copy = vec![0; bytes];
+    file.read_exact(&mut copy).map_err(failed)?;
+    engine.checkpoint(number, &[copy.as_slice().into()])?;
     Ok(length)
 }
 
@@ -46,11 +47,14 @@ pub(super) fn give_out(engine: &Engine, number: u64, length: u64, path: &Path) -
     if length == 0 {
         return Ok(());
     }
-    let slot = engine.call().consume(number)?;
-    if slot.host_accessible() {
-        return file.write_all(slot.bytes()?).map_err(failed);
+    match engine.call().consume(number) {
+        Ok(slot) if slot.host_accessible() => {
+            return file.write_all(slot.bytes()?).map_err(failed);
+        }
+        Ok(slot) => slot.give_back(),
+        Err(Error::NoMemoryTier) => {}
+        Err(error) => return Err(error.into()),
     }
-    slot.give_back();
     let mut copy = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     engine.restore(number, &mut [copy.as_mut_slice().into()])?;
     file.write_all(&copy).map_err(failed)

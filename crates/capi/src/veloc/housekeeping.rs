@@ -201,10 +201,9 @@ impl Work {
     }
 
     fn settle(&self, keeping: &Keeping, accepted: &Accepted) -> Outcome {
-        // The version is `Discarded` if a newer checkpoint of the same name and version replaced it meanwhile.
         let number = accepted.head.number();
         let engine = &keeping.core.engine;
-        loop {
+        let is_durable = loop {
             let has_given_up = self.given_up.load(Ordering::Relaxed);
             let look = match has_given_up {
                 true => Duration::ZERO,
@@ -212,13 +211,18 @@ impl Work {
             };
             match engine.call().within(look).wait_version(number) {
                 Err(tierflow_engine::Error::TimedOut { .. }) if !has_given_up => {}
-                Err(tierflow_engine::Error::Discarded { .. }) => break,
-                durable => break durable?,
+                // A newer checkpoint of the same name and version replaced this one, or the program discarded it.
+                Err(tierflow_engine::Error::Discarded { .. }) => break false,
+                durable => {
+                    durable?;
+                    break true;
+                }
             }
-        }
+        };
         if let Some((routed, original)) = &accepted.file {
             // If this checkpoint is tried again after a newer one, the newer file stays.
-            if let Some(original) = original.as_ref().filter(|at| !self.has_newer(at, accepted)) {
+            let may_publish = |at: &&PathBuf| is_durable && !self.has_newer(at, accepted);
+            if let Some(original) = original.as_ref().filter(may_publish) {
                 files::publish(routed, original, &self.copied)?;
                 let mut progress = self.progress.lock();
                 progress
@@ -227,8 +231,10 @@ impl Work {
             }
             files::remove(routed)?;
         }
-        keeping.supersede(&accepted.head);
-        keeping.prune(&accepted.head.name);
+        if is_durable {
+            keeping.supersede(&accepted.head);
+            keeping.prune(&accepted.head.name);
+        }
         Ok(())
     }
 

@@ -138,11 +138,14 @@ exported! {
     fn VELOC_Finalize(_drain: c_int) {
         client()?;
         let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
-        let client = CLIENT.get().write().take().ok_or_else(missing)?;
+        // The lock is held until the client is taken or back, so that no other thread finds none meanwhile.
+        let mut held = CLIENT.get().write();
+        let client = held.take().ok_or_else(missing)?;
         let client = Arc::try_unwrap(client).map_err(|client| {
-            *CLIENT.get().write() = Some(client);
+            *held = Some(client);
             Failure::argument("another thread is in a call of VELOC")
         })?;
+        drop(held);
         client.close()
     }
 

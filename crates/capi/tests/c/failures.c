@@ -111,11 +111,53 @@ static void a_second_file(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+/* A file is taken in and given out by engines with and without memory that can be lent. */
+static void a_file_in_any_memory(const char *directory, const char *key, const char *value)
+{
+    char original[4096], routed[VELOC_MAX_NAME];
+    snprintf(original, sizeof original, "%s/original.txt", directory);
+    CHECK(setenv(key, value, 1) == 0);
+    init();
+    CHECK(VELOC_Checkpoint_begin("any", 1) == VELOC_SUCCESS);
+    write_routed(original, "bytes");
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+    CHECK(VELOC_Restart_begin("any", 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Route_file(original, routed) == VELOC_SUCCESS);
+    has(routed, "bytes");
+    CHECK(VELOC_Restart_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 static void run(const char *command, const char *path)
 {
     char line[5000];
     snprintf(line, sizeof line, "%s %s", command, path);
     CHECK(system(line) == 0);
+}
+
+/* A checkpoint that the program discards before it is durable takes no earlier ones with it. */
+static void a_checkpoint_that_is_discarded(const char *directory)
+{
+    char path[4096];
+    uint64_t newest;
+    size_t before;
+    CHECK(setenv("VELOC_CLOSING_PATIENCE", "1", 1) == 0);
+    init();
+    for (step = 1; step <= 2; step++)
+        CHECK(VELOC_Checkpoint("heat", step) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+    before = held();
+    CHECK(before == 4);
+    snprintf(path, sizeof path, "%s/persistent", directory);
+    run("rm -rf", path);
+    CHECK(VELOC_Checkpoint_begin("heat", 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(tf_latest(VELOC_Engine(), UINT64_MAX, &newest) == TF_OK);
+    CHECK(tf_discard(VELOC_Engine(), newest) == TF_OK);
+    CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+    CHECK(held() == before + 1);
 }
 
 /* A head that is damaged does not hide those that are sound. */
@@ -182,6 +224,12 @@ int main(int argc, char **argv)
         a_path_without_room(argv[1]);
     else if (strcmp(argv[2], "second") == 0)
         a_second_file(argv[1]);
+    else if (strcmp(argv[2], "no-memory") == 0)
+        a_file_in_any_memory(argv[1], "VELOC_HOST_CACHE", "0");
+    else if (strcmp(argv[2], "device") == 0)
+        a_file_in_any_memory(argv[1], "VELOC_DEVICE_CACHE", "4MiB");
+    else if (strcmp(argv[2], "discarded") == 0)
+        a_checkpoint_that_is_discarded(argv[1]);
     else if (strcmp(argv[2], "damaged") == 0)
         a_damaged_head(argv[1]);
     else if (strcmp(argv[2], "time-line") == 0)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierflow_device::{Choice, open};
 use tierflow_objects::History;
-use tierflow_store::{Place as Kind, Region, Scratch, Snapshot};
+use tierflow_store::{Place as Kind, Region, Repository, Scratch, Snapshot};
 use tierflow_transfer::probe;
 
 /// Bytes of memory that are copied at a time.
@@ -95,7 +95,8 @@ impl Place {
         };
         let measured = match Kind::of(path) {
             Ok(Kind::Directory(path)) => place.measure_directory(&path),
-            Ok(Kind::Url(_)) => place.measure_saves(path, true),
+            // An engine that uses the place does not see versions below it.
+            Ok(Kind::Url(_)) => place.measure_saves(&own(path), true),
             Err(error) => Err(error.into()),
         };
         place.refused = measured.err().map(|error| format!("{error:#}"));
@@ -109,16 +110,26 @@ impl Place {
         let rates = probe::storage(&scratch)?;
         (self.write, self.read) = (rates.write, rates.read);
         drop(scratch);
-        let own = path.join(format!(".tierflow-doctor-{}", std::process::id()));
+        let own = own(path);
         let measured = self.measure_saves(&own, false);
         let removed = std::fs::remove_dir_all(&own);
         measured?;
         Ok(removed?)
     }
 
-    /// Saves small versions, and a large version if `rates` is true, and removes them.
+    /// Saves small versions, and a large version if `rates` is true. Removes all versions of the place, also after an error.
     fn measure_saves(&mut self, place: &Path, rates: bool) -> Result<()> {
         let repository = History::writer(place, 0, 1)?;
+        let measured = self.measure_versions(&repository, rates);
+        let removed = repository.versions().and_then(|all| {
+            let all = all.into_iter().map(|info| info.version);
+            repository.remove(&all.collect::<BTreeSet<_>>())
+        });
+        measured?;
+        Ok(removed?)
+    }
+
+    fn measure_versions(&mut self, repository: &Repository, rates: bool) -> Result<()> {
         let first = repository
             .versions()?
             .last()
@@ -139,8 +150,13 @@ impl Place {
             repository.piece(first + 3)?.read("doctor")?;
             self.read = LARGE as f64 / begun.elapsed().as_secs_f64();
         }
-        Ok(repository.remove(&(first..first + 4).collect::<BTreeSet<_>>())?)
+        Ok(())
     }
+}
+
+/// Returns a place of this process below a directory or URL.
+fn own(path: &Path) -> PathBuf {
+    path.join(format!(".tierflow-doctor-{}", std::process::id()))
 }
 
 #[cfg(test)]
@@ -152,9 +168,21 @@ mod tests {
     #[test]
     fn a_place_without_a_way_for_saves_says_why() {
         let directory = tempfile::tempdir().unwrap();
-        let own = format!(".tierflow-doctor-{}", std::process::id());
-        std::fs::write(directory.path().join(&own), "no directory").unwrap();
+        let own = own(directory.path());
+        std::fs::write(&own, "no directory").unwrap();
         let refused = Place::measure(directory.path()).refused.unwrap();
-        assert!(refused.contains(&own), "{refused}");
+        let name = own.file_name().unwrap().to_str().unwrap();
+        assert!(refused.contains(name), "{refused}");
+    }
+
+    #[test]
+    fn the_versions_of_a_measurement_lie_below_the_place_and_are_removed() {
+        let url = Path::new("s3://bucket/runs");
+        assert_eq!(own(url).parent(), Some(url));
+        let directory = tempfile::tempdir().unwrap();
+        let mut place = Place::default();
+        place.measure_saves(directory.path(), true).unwrap();
+        let left = History::open(directory.path()).unwrap();
+        assert!(left.versions().unwrap().is_empty());
     }
 }

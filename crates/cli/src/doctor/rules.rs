@@ -278,18 +278,18 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         fault: "slower than computing",
         test: Test::Run(|run| {
-            let computed: Vec<u64> = run
+            let computed: Vec<f64> = run
                 .calls
                 .iter()
                 .filter(|call| call.writes)
-                .map(|call| call.computed_ns)
+                .map(|call| call.computed_ns as f64)
                 .collect();
             let written = run
                 .calls
                 .iter()
                 .filter(|call| call.writes)
-                .map(|call| call.bytes);
-            let (bytes, count) = (written.sum::<u64>() as f64, computed.len() as f64);
+                .map(|call| call.bytes as f64);
+            let (bytes, count) = (written.sum::<f64>(), computed.len() as f64);
             let tiers = run.tiers();
             let (lowest, _) = tiers.last()?;
             let up = run
@@ -298,7 +298,7 @@ pub(crate) const RULES: &[Rule] = &[
                 .find(|hop| hop.from == *lowest && hop.rate > 0.0)?;
             let (fetch, compute) = (
                 bytes / count / up.rate,
-                computed.iter().sum::<u64>() as f64 / 1e9 / count,
+                computed.iter().sum::<f64>() / 1e9 / count,
             );
             (fetch > compute).then(|| {
                 format!(
@@ -383,7 +383,7 @@ fn larger(run: &Run, tier: &str) -> Option<String> {
                 now * 100.0,
                 bytes(tiers[at].1 as u64),
                 then * 100.0,
-                bytes(tiers[at].1 as u64 * times)
+                bytes((tiers[at].1 as u64).saturating_mul(times))
             )
         })
     })

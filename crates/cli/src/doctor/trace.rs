@@ -162,7 +162,7 @@ fn calls(events: &[Value]) -> Vec<Call> {
         if !is_call && !name.starts_with("wait") {
             continue;
         }
-        let end = begin + ns(&span["dur"]);
+        let end = begin.saturating_add(ns(&span["dur"]));
         let args = &span["args"];
         if let (true, Some(version)) = (is_call, args["version"].as_u64()) {
             calls.push(Call {

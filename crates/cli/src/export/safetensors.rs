@@ -1,9 +1,12 @@
 //! The format safetensors: eight bytes of length, a head of JSON, and the arrays one after the other.
 
 use crate::tree::TREE;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 use tierflow_store::container::{Element, RegionInfo};
+
+/// The name that the format keeps for the metadata of a file.
+const METADATA: &str = "__metadata__";
 
 /// Returns the format's name of a type; `None` if the format lacks the type.
 fn dtype(element: Element) -> Option<&'static str> {
@@ -33,10 +36,14 @@ fn dtype(element: Element) -> Option<&'static str> {
 pub(super) fn head(regions: &[&RegionInfo], structure: Option<&str>) -> Result<Vec<u8>> {
     let mut entries = Map::new();
     if let Some(structure) = structure {
-        entries.insert("__metadata__".to_owned(), json!({ "tree": structure }));
+        entries.insert(METADATA.to_owned(), json!({ "tree": structure }));
     }
     let mut offset = 0;
     for region in regions.iter().filter(|region| region.name != TREE) {
+        ensure!(
+            region.name != METADATA,
+            "safetensors keeps the name {METADATA:?} for its metadata: export this region with --format npy, or name other regions"
+        );
         let dtype = dtype(region.element).with_context(|| {
             format!(
                 "safetensors has no type for region {:?}: export it with --format npy, or name other regions",
