@@ -110,6 +110,7 @@ pub fn measure<A: Adjoint>(
         one.advance(0)?;
         one.reverse(0)
     })?;
+    discards.clear();
     let warm = engine.metrics();
     let mut step = (0..steps.max(1)).cycle();
     let mut next = || step.next().unwrap_or(0);
@@ -467,8 +468,8 @@ impl<A: Adjoint> Run<'_, A> {
             Action::EndForward => self.computation.end_forward()?,
             Action::Restart { step } => {
                 let version = self.versions.get(&step).copied();
-                let version = version.ok_or(tierflow_engine::Error::Unknown {
-                    version: step as u64,
+                let version = version.ok_or(tierflow_engine::Error::Internal {
+                    what: "a plan restarts from a state that it has not saved: check the actions if they are your own",
                 })?;
                 let mut state = self.computation.state_mut();
                 self.engine.restore(version, &mut state)?;
