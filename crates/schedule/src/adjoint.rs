@@ -105,13 +105,11 @@ pub fn measure<A: Adjoint>(
     steps: usize,
 ) -> Result<Estimate, A::Error> {
     // The first state and the first steps use new memory, so they are not measured.
-    let mut discards = Vec::new();
-    beside(engine, 1, computation, &mut discards, &mut |one| {
+    beside(engine, 1, computation, &mut Vec::new(), &mut |one| {
         one.advance(0)?;
         one.reverse(0)
     })?;
-    discards.clear();
-    let warm = engine.metrics();
+    let (warm, mut discards) = (engine.metrics(), Vec::new());
     let mut step = (0..steps.max(1)).cycle();
     let mut next = || step.next().unwrap_or(0);
     let state = computation.state().iter().map(|r| r.len() as u64).sum();
@@ -491,8 +489,8 @@ impl<A: Adjoint> Run<'_, A> {
 }
 
 fn mean(times: &[Duration]) -> Option<Duration> {
-    let sum = || times.iter().sum::<Duration>();
-    (!times.is_empty()).then(|| sum().div_f64(times.len() as f64))
+    let sum = times.iter().sum::<Duration>();
+    (!times.is_empty()).then(|| sum.div_f64(times.len() as f64))
 }
 
 fn saves(actions: &[Action]) -> u64 {
