@@ -1,4 +1,4 @@
-//! What planning costs: a checkpoint that evicts, a restore, a hint of 100 000 versions; with few versions held, and with a
+//! The costs of planning: a checkpoint that evicts, a restore, a hint of 100 000 versions; with few versions held, and with a
 //! million.
 //!
 //! The device caches 100 versions, a file has the others. For HPDC'23's Score, whose choice looks at every copy in the cache, the
@@ -131,7 +131,7 @@ impl Driver {
         self.world.plan().statistics().tiers[DEVICE.0].evictions
     }
 
-    /// What is checkpointed pushes another one out; the oldest of all is dropped, so that as many are held as before.
+    /// Times a checkpoint that pushes another version out. The oldest of all is dropped, so that as many are held as before.
     fn checkpoint_that_evicts(&mut self) -> Duration {
         let before = self.evictions();
         let took = self.checkpoint();

@@ -1,4 +1,4 @@
-//! What time line and `tracing` add to a checkpoint and a restore of a small version: time line off and on; no subscriber, one
+//! The costs that time line and `tracing` add to a checkpoint and a restore of a small version: time line off and on; no subscriber, one
 //! that turns the level down, one that takes every span.
 //!
 //! The engine runs on plain memory, with one tier: nothing else happens while a call is measured. A version has 4 KiB, of which both

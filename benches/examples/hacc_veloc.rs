@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     rank.serve_by(|rank| Ok(Box::new(Veloc::open(rank)?)))
 }
 
-/// The client. It ends with this value.
+/// The client, which ends with this value.
 struct Veloc;
 
 fn succeeded(code: c_int, call: &str) -> Result<()> {

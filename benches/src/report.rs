@@ -1,5 +1,6 @@
 //! The report: rows in; `report.json`, the page and tables in Markdown out. docs/src/report.md describes it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -125,12 +126,20 @@ pub fn read_kept(path: &Path) -> Result<Vec<Row>> {
 /// these with their extremes are kept. A missing report is created.
 ///
 /// # Errors
-/// An error if the report cannot be read or written.
+/// An error if the report cannot be read or written, or no row has a named metric.
 pub fn keep(report: &Path, mut rows: Vec<Row>, metrics: &[String]) -> Result<()> {
     let mut kept = match report.exists() {
         true => read_rows(report)?,
         false => Vec::new(),
     };
+    for metric in metrics {
+        let mut all = rows.iter().map(|row| row.metric.as_str());
+        ensure!(
+            all.any(|own| query::is_of(own, metric)),
+            "no row has the metric {metric:?}: name one of {:?}",
+            rows.iter().map(|row| &row.metric).collect::<BTreeSet<_>>()
+        );
+    }
     rows.retain(|row| {
         metrics.is_empty() || metrics.iter().any(|one| query::is_of(&row.metric, one))
     });
@@ -186,6 +195,8 @@ mod tests {
         let all = [rows("copy", 1.0), rows("disk", 2.0)].concat();
         keep(&report, all, &[]).unwrap();
         keep(&report, rows("copy", 12345.6), &["time".to_owned()]).unwrap();
+        let unknown = keep(&report, rows("copy", 1.0), &["tiem".to_owned()]);
+        assert!(unknown.unwrap_err().to_string().contains("time"));
         let kept = read_kept(&report).unwrap();
         let found = kept
             .iter()

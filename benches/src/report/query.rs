@@ -17,7 +17,7 @@ pub(crate) struct Query {
     pub(crate) keep: Vec<String>,
     /// Pairs, or keys of pairs, that a case must not have.
     pub(crate) without: Vec<String>,
-    /// Divides by the same case with these pairs in place of its own.
+    /// Divides by the same case of the same kept report, with these pairs in place of its own.
     pub(crate) over: Vec<String>,
     /// Shows the ratio to the row's reference in place of the value.
     pub(crate) ratio: bool,
@@ -78,7 +78,8 @@ impl Query {
                     let case = with_pairs(&row.case, &self.over);
                     let mut others = rows.iter().filter(|other| other.case == case);
                     let is_like = |other: &&Row| {
-                        (&other.experiment, &other.metric) == (&row.experiment, &row.metric)
+                        (&other.experiment, &other.metric, &other.origin)
+                            == (&row.experiment, &row.metric, &row.origin)
                     };
                     others.find(is_like).map(|other| spread(rows, other))
                 }
@@ -227,5 +228,24 @@ mod tests {
             "99 ns"
         );
         assert_eq!(text("ratio = true"), None);
+    }
+
+    #[test]
+    fn a_quotient_is_of_rows_of_one_kept_report() {
+        let mut rows = Vec::new();
+        for (origin, old, new) in [("a-2026", 8.0, 2.0), ("b-2026", 30.0, 3.0)] {
+            let mut run = Run::new("alloc", false);
+            for (case, value) in [("strategy=old", old), ("strategy=new", new)] {
+                run.samples(case, "blocking", "ns", &[value; 3]).unwrap();
+            }
+            rows.extend(run.into_rows().into_iter().map(|mut row| {
+                row.origin = Some(origin.to_owned());
+                row
+            }));
+        }
+        let query = "experiment = 'alloc'\nmetrics = ['blocking']\nkeep = ['strategy=old']\nover = ['strategy=new']";
+        let query: Query = toml::from_str(query).unwrap();
+        let medians: Vec<f64> = query.points(&rows).iter().map(|p| p.value.median).collect();
+        assert_eq!(medians, [4.0, 10.0]);
     }
 }

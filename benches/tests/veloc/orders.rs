@@ -23,9 +23,9 @@ struct Run {
     plan: ChunkPlacement,
     capacities: [usize; 2],
     most_flushes: usize,
-    /// What each producer has still to write.
+    /// The chunks that each producer has still to write.
     chunks: Vec<VecDeque<u64>>,
-    /// Who asked, in the order in which they are to be served.
+    /// The producers that asked, in the order in which they are to be served.
     asked: VecDeque<(u64, u64)>,
     writing: Vec<ChunkWrite>,
     /// Chunks on each store that are not being written.
@@ -35,7 +35,7 @@ struct Run {
 }
 
 impl Run {
-    /// What could happen now.
+    /// Returns the events that could happen now.
     fn possible(&self, with_announcements: bool) -> Vec<Event> {
         let waits = |producer| self.asked.iter().any(|asked| asked.0 == producer);
         let writes = |producer| {

@@ -17,7 +17,7 @@ fn plan_of(stores: [(f64, usize); 2], policy: impl StorePolicy + 'static) -> Chu
     ChunkPlacement::new(CHUNK, stores.into(), Box::new(policy)).unwrap()
 }
 
-/// These producers ask for a chunk each; returns who is to write.
+/// Lets these producers ask for a chunk each. Returns the writes that may begin.
 fn ask(plan: &mut ChunkPlacement, now_ns: u64, producers: &[u64]) -> Vec<ChunkWrite> {
     for &producer in producers {
         plan.ask(producer, CHUNK, 0);
@@ -88,7 +88,7 @@ fn the_others_do_not_care_how_fast_flushes_are() {
     assert_eq!(places(&ask(&mut plan(SsdOnly), 0, &[1])), [(1, 1)]);
 }
 
-/// Four flushes of 64 MiB in 0.25 s, side by side or one after the other: the external storage takes 1 GiB/s. Those that
+/// Four flushes of 64 MiB in 0.25 s, side by side or one after the other: the external storage takes 1 GiB/s. Flushes that
 /// come first in turn seem to take a quarter of the time and to be one of four.
 #[test]
 fn the_flush_bandwidth_is_that_of_all_flushes_together() {
@@ -144,7 +144,7 @@ fn what_a_full_slow_store_holds_is_not_held_back() {
     assert_eq!(flushes(&mut plan, 9)[0].chunk, writing[1].chunk);
 }
 
-/// Where flushes seem faster than every store and nothing is stored, there is nothing to wait for.
+/// If flushes seem faster than every store and nothing is stored, there is nothing to wait for.
 #[test]
 fn no_producer_waits_for_a_flush_that_cannot_come() {
     let mut plan = plan_of([(1e3, 1), (2e3, 1)], HybridOpt);

@@ -1,4 +1,4 @@
-//! What the tests of the placement share.
+//! Functions that the tests of the placement share.
 
 use tierflow_benches::papers::veloc::{ChunkFlush, ChunkPlacement, ChunkWrite};
 use tierflow_placement::stores::Calibration;

@@ -1,5 +1,5 @@
 //! The policies side by side in virtual time, with stores whose bandwidth is shared evenly among those who
-//! use them. It shows that the decisions are right for such stores, not how fast real ones are.
+//! use them. The tests show that the decisions are right for such stores, not how fast real ones are.
 
 use crate::store::writes;
 use tierflow_benches::papers::veloc::{
@@ -22,7 +22,7 @@ struct World {
     external: f64,
     cache: Throughput,
     ssd: Throughput,
-    /// What the calibration of the SSD is multiplied by: 1 if it is right.
+    /// The factor of the SSD's calibration: 1 if it is right.
     wrong_by: f64,
 }
 
@@ -224,7 +224,7 @@ fn shortest_wait_uses_both_where_hybrid_room_waits_for_one() {
     );
 }
 
-/// What did not stay in the cache went to the SSD, which does 650 MB/s at its best, or was flushed.
+/// Chunks that did not stay in the cache went to the SSD, which does 650 MB/s at its best, or were flushed.
 #[test]
 fn shortest_wait_is_behind_neither_of_the_hybrids() {
     for writers in [16, 64, 128] {
@@ -273,7 +273,7 @@ fn shortest_wait_keeps_both_stores_at_work_for_one_producer() {
 /// An SSD that is worn, or was calibrated while others used it: the hybrids go on believing in it.
 #[test]
 fn shortest_wait_finds_out_that_a_calibration_is_wrong() {
-    // It is never used though flushes are slower, and it is used though they are faster.
+    // The SSD is never used though flushes are slower, and is used though they are faster.
     let misleading = [(0.2, 0.2e9), (4.0, 1.5e9)];
     for (wrong_by, external) in [(0.2, 1.5e9), (4.0, 0.2e9)].into_iter().chain(misleading) {
         let right = world(64, external);

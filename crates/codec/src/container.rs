@@ -59,8 +59,8 @@ pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Re
     Ok(payload_at(blocks) + payload)
 }
 
-/// Returns the bytes of the shortest container with such a header. As a shorter one is refused, a damaged container does
-/// not decode to more than 4096 times its bytes.
+/// Returns the bytes of the shortest container with such a header. The longest block, of 4096 `f64`, has an entry of 4 bytes. As a shorter one is refused, a damaged container does
+/// not decode to more than 8192 times its bytes.
 pub(crate) fn least_bytes(header: &Header) -> u64 {
     let of_blocks = match header.codec {
         // A block of no bytes stands for zeros.
@@ -136,7 +136,8 @@ pub(crate) fn places(header: &Header, front: &[u8]) -> Result<Vec<Range<usize>>>
         .get(table)
         .ok_or(out_of_order.clone())?
         .as_chunks::<4>();
-    let payload = (header.stored_bytes - header.payload_at()) as usize;
+    let payload = header.stored_bytes.checked_sub(header.payload_at());
+    let payload = payload.ok_or(out_of_order.clone())? as usize;
     let mut at = 0;
     let place = |entry: &[u8; 4]| {
         let entry = u32::from_le_bytes(*entry) as usize;

@@ -22,7 +22,7 @@ pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Returns the bytes to which consecutive containers decode: at most 4096 times the bytes of the containers, even if these
+/// Returns the bytes to which consecutive containers decode: at most 8192 times the bytes of the containers, even if these
 /// are damaged.
 ///
 /// # Errors

@@ -106,7 +106,7 @@ impl<'a> Frame<'a> {
         self.containers
     }
 
-    /// Returns the bytes of the file: at most 4096 times those of the frame.
+    /// Returns the bytes of the file: at most 8192 times those of the frame.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }

@@ -142,6 +142,16 @@ impl Header {
         Ok(header)
     }
 
+    /// Makes the checks of [`parse`](Self::parse) on a header whose fields the caller may have changed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse).
+    #[cfg(any(test, feature = "cuda"))]
+    pub(crate) fn check(&self) -> Result<()> {
+        Self::parse(&self.to_bytes(&[])).map(|_| ())
+    }
+
     /// Reads the header of a container of this codec.
     ///
     /// # Errors
@@ -263,4 +273,36 @@ pub(crate) fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
         x = x.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
         x ^ (x >> 29)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_no_container_has_does_not_pass() {
+        let sound = Header {
+            codec: CodecId::Bounded,
+            element: Element::F64,
+            parameter: 0,
+            raw_bytes: 8 * 4096 + 3,
+            stored_bytes: 64 + 16,
+            bound: 0.5,
+        };
+        sound.check().unwrap();
+        let changed: [fn(&mut Header); 7] = [
+            |header| header.stored_bytes = 10,
+            |header| header.stored_bytes = u64::MAX,
+            |header| header.raw_bytes = u64::MAX,
+            |header| header.raw_bytes *= 1_000,
+            |header| header.codec = CodecId::NvcompLz4,
+            |header| header.element = Element::I8,
+            |header| header.bound = f64::NAN,
+        ];
+        for (n, change) in changed.into_iter().enumerate() {
+            let mut header = sound;
+            change(&mut header);
+            assert!(header.check().is_err(), "{n}: {header:?}");
+        }
+    }
 }

@@ -51,7 +51,8 @@ impl Device {
         self.shared.why_host.as_ref()
     }
 
-    /// Returns the bytes of device memory that are free now; all processes that use the device share them.
+    /// Returns the bytes of device memory that are free now; all processes that use the device share them. On the host back end, these are
+    /// the bytes that this device has not allocated, whatever other processes use of the machine's memory.
     ///
     /// # Errors
     ///

@@ -22,7 +22,8 @@ pub struct Info {
     pub name: String,
     /// Bytes of device memory.
     pub total_bytes: u64,
-    /// Bytes of device memory that were free when the device was opened.
+    /// Bytes of device memory that were free when the device was opened; on the host back end without a limit, the memory that the
+    /// system had available then.
     /// [`Device::free_bytes`](crate::Device::free_bytes) asks anew.
     pub free_bytes: u64,
     /// Multiprocessors of the GPU; on the host back end, threads that can run at once.

@@ -56,6 +56,7 @@ impl Stream {
     {
         let mut loans = SmallVec::new();
         let mut copies = Copies::new();
+        let mut is_synchronized = false;
         for (parts, into) in runs {
             self.reaches(into.memory())?;
             for (at, part) in parts {
@@ -65,7 +66,13 @@ impl Stream {
                     Part::Bytes(bytes) => {
                         check_bounds(at, bytes.len(), into.len())?;
                         match into.bytes_mut() {
-                            Ok(target) => target[at..at + bytes.len()].copy_from_slice(bytes),
+                            Ok(target) => {
+                                if !std::mem::replace(&mut is_synchronized, true) {
+                                    // Waiting keeps the stream's order: work enqueued before comes first.
+                                    self.synchronize()?;
+                                }
+                                target[at..at + bytes.len()].copy_from_slice(bytes);
+                            }
                             Err(_) => {
                                 let from = End::Own(bytes.as_ptr().expose_provenance() as u64);
                                 spread(from, End::of(into, at), bytes.len(), &mut copies)?;

@@ -147,7 +147,7 @@ impl Candidates {
     /// Returns the fragment at `index`, with waits and distances as policies count them.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate> {
-        let window = self.window(index, index + 1);
+        let window = self.window(index, index.checked_add(1)?);
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
         let distance = match right.distance.wrapping_sub(left.distance) {
             GAP_DISTANCE => None,

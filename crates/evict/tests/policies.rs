@@ -180,3 +180,10 @@ fn scores_are_exact_after_totals_have_wrapped() {
         (MAX_WAIT + 7, 2 * UNHINTED_DISTANCE)
     );
 }
+
+#[test]
+fn there_is_no_fragment_at_the_largest_index() {
+    let some = candidates(&[(1, None), (2, None)]);
+    assert_eq!(some.get(usize::MAX), None);
+    assert!(some.get(1).is_some());
+}

@@ -251,3 +251,17 @@ fn nothing_to_place_takes_no_time() {
         assert_eq!(schedule.busiest(), None);
     }
 }
+
+#[test]
+fn a_part_that_is_refused_changes_nothing() {
+    let mut topology = machine();
+    let (a, b) = (GpuId(0), GpuId(1));
+    // Less is left of the bandwidth in all than twice 5e14.
+    while topology.link(a, b, 1e15).is_ok() {}
+    let before = topology.clone();
+    let total = |refused| matches!(refused, Err(TopologyError::TotalBandwidth { .. }));
+    assert!(total(topology.link_both(a, b, 5e14)));
+    assert!(total(topology.port(SwitchId(0), a, 5e14)));
+    assert_eq!(topology, before);
+    topology.egress(a, 5e14).unwrap();
+}

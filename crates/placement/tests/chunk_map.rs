@@ -114,3 +114,27 @@ proptest! {
         prop_assert_eq!(last[199], 1, "observed rates decide in the end: {:?}", last);
     }
 }
+
+#[test]
+fn chunks_that_cannot_be_placed_anew_stay_where_they_are() {
+    let store = || Store::new(Calibration::new(1, 1, &[1e9]).unwrap(), 2);
+    let mut map = ChunkMap::new(CHUNK, vec![store()], Box::new(ShortestWait), 0);
+    let placed = map.place(0, 0..2 * CHUNK, &[]).unwrap();
+    map.written(1, &placed);
+    let found = map.find(&(0..2 * CHUNK)).unwrap();
+    assert!(map.place(2, 0..2 * CHUNK, &[found.store]).is_none());
+    assert_eq!(map.find(&(0..2 * CHUNK)), Ok(found));
+    assert_eq!(map.chunks(), [2]);
+    // The slots of these chunks are the room for them.
+    assert!(map.place(2, 0..2 * CHUNK, &[]).is_some());
+}
+
+#[test]
+fn a_write_of_no_bytes_does_not_spoil_the_speed() {
+    let mut store = Store::new(Calibration::new(1, 1, &[1e9]).unwrap(), 2);
+    for now in [0, 1_000_000] {
+        let write = store.begin_write(now, 0);
+        store.end_write(now + 500_000, write, Some(0));
+    }
+    assert_eq!(store.state().correction, 1.0);
+}

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Computes `into ^= other`, up to the end of the shorter slice.
 pub fn xor_into(into: &mut [u8], other: &[u8]) {
@@ -98,7 +98,7 @@ impl Code {
     /// as the code has data shards. Returns the shards with the indexes `wanted`, in this order, each with its index.
     ///
     /// # Errors
-    /// [`Error::Scheme`] as for [`Code::encode`], if too few shards are there, or if a wanted shard is not lost.
+    /// [`Error::Scheme`] as for [`Code::encode`], if too few shards are there, or if a wanted shard is not lost or is named twice.
     pub fn rebuild(
         &mut self,
         shards: &[Option<&[u8]>],
@@ -110,6 +110,7 @@ impl Code {
         if shards.len() != self.data + self.parity
             || there().count() < self.data
             || !wanted.iter().all(is_lost)
+            || wanted.iter().collect::<BTreeSet<_>>().len() != wanted.len()
         {
             let text = format!(
                 "{} of {} shards are there, and {wanted:?} are wanted",
@@ -124,7 +125,7 @@ impl Code {
             (_, 1) => {
                 let mut lost = vec![0; bytes];
                 xor_all(&mut lost, there().copied());
-                // At most one shard is lost.
+                // At most one shard is lost, so at most one is wanted.
                 wanted
                     .iter()
                     .map(|index| (*index, std::mem::take(&mut lost)))
@@ -273,6 +274,7 @@ mod tests {
                 .is_err()
         );
         assert!(code.rebuild(&[Some(&a), None, None], &[1]).is_err());
+        assert!(code.rebuild(&[Some(&a), None, Some(&a)], &[1, 1]).is_err());
         code.encode(&[&a, &a], &mut [&mut parity]).unwrap();
         assert_eq!(parity, [0; 64]);
         assert!(Code::new(0, 1).is_err() && Code::new(200, 56).is_err());

@@ -156,9 +156,10 @@ impl<'a> Exchange<'a> {
                 .map(|(member, (part, parity))| (member.rank, part, parity))
                 .collect(),
         };
-        self.store.put(&manifest)?;
-        self.done(version, true)?;
-        Ok(Some(manifest))
+        // An error of storing the manifest is this member's alone: the others have their parity, and wait for this member.
+        let stored = self.store.put(&manifest);
+        let done = self.done(version, true);
+        stored.and(done).map(|()| Some(manifest))
     }
 
     /// Sends this member's data shard of a row to the row's encoder, which is the member of the row's first parity shard.
@@ -308,12 +309,12 @@ impl<'a> Exchange<'a> {
                 parity: sinks.parity.is_some(),
                 lost,
             };
-            let committed = sinks.map(|sink| match sink {
+            let mut committed = sinks.map(|sink| match sink {
                 Some((sink, written)) => written.and_then(|()| sink.commit()),
                 None => Ok(()),
             });
             if committed.parity.is_ok() && !is_known {
-                self.store.put(&manifest)?;
+                committed.parity = self.store.put(&manifest);
             }
             // An error of writing is this member's alone: the other members have their parts and parity.
             self.done(version, true)?;

@@ -385,7 +385,8 @@ impl ParityStore {
     }
 }
 
-/// Returns the ranks whose numbers follow `prefix` in the names of a directory's entries.
+/// Returns the ranks whose numbers follow `prefix` in the names of a directory's entries. `u32::MAX` is no rank, as no group has one
+/// more.
 pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> {
     let entries = std::fs::read_dir(directory).map_err(Error::io(directory))?;
     let mut ranks = BTreeSet::new();
@@ -394,7 +395,8 @@ pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> 
         let name = name.into_string().unwrap_or_default();
         let rank = name.strip_prefix(prefix);
         let rank = rank.and_then(|rank| rank.parse::<u32>().ok());
-        ranks.extend(rank.filter(|rank| format!("{prefix}{rank}") == name));
+        let is_rank = |rank: &u32| *rank < u32::MAX && format!("{prefix}{rank}") == name;
+        ranks.extend(rank.filter(is_rank));
     }
     Ok(ranks)
 }

@@ -163,3 +163,16 @@ fn what_was_protected_before_stays_so() {
         assert!(rebuilt > 0 || protected.iter().all(Result::is_err));
     }
 }
+
+#[test]
+fn a_member_that_cannot_store_the_manifest_keeps_nobody_waiting() {
+    let home = tempfile::tempdir().unwrap();
+    let group = group(home.path());
+    let manifest = "node1/00000000000000000001.manifest/in the way";
+    std::fs::create_dir_all(home.path().join(manifest)).unwrap();
+    let protected = group.protect(1, 1, u64::MAX, Duration::from_secs(20));
+    assert!(
+        matches!(protected[..], [Ok(()), Err(Error::Io { .. }), Ok(())]),
+        "{protected:?}"
+    );
+}

@@ -105,12 +105,11 @@ pub fn measure<A: Adjoint>(
     steps: usize,
 ) -> Result<Estimate, A::Error> {
     // The first state and the first steps use new memory, so they are not measured.
-    let mut discards = Vec::new();
-    beside(engine, 1, computation, &mut discards, &mut |one| {
+    beside(engine, 1, computation, &mut Vec::new(), &mut |one| {
         one.advance(0)?;
         one.reverse(0)
     })?;
-    let warm = engine.metrics();
+    let (warm, mut discards) = (engine.metrics(), Vec::new());
     let mut step = (0..steps.max(1)).cycle();
     let mut next = || step.next().unwrap_or(0);
     let state = computation.state().iter().map(|r| r.len() as u64).sum();
@@ -467,8 +466,8 @@ impl<A: Adjoint> Run<'_, A> {
             Action::EndForward => self.computation.end_forward()?,
             Action::Restart { step } => {
                 let version = self.versions.get(&step).copied();
-                let version = version.ok_or(tierflow_engine::Error::Unknown {
-                    version: step as u64,
+                let version = version.ok_or(tierflow_engine::Error::Internal {
+                    what: "a plan restarts from a state that it has not saved: check the actions if they are your own",
                 })?;
                 let mut state = self.computation.state_mut();
                 self.engine.restore(version, &mut state)?;
@@ -490,8 +489,8 @@ impl<A: Adjoint> Run<'_, A> {
 }
 
 fn mean(times: &[Duration]) -> Option<Duration> {
-    let sum = || times.iter().sum::<Duration>();
-    (!times.is_empty()).then(|| sum().div_f64(times.len() as f64))
+    let sum = times.iter().sum::<Duration>();
+    (!times.is_empty()).then(|| sum.div_f64(times.len() as f64))
 }
 
 fn saves(actions: &[Action]) -> u64 {

@@ -274,6 +274,12 @@ fn what_does_not_fit_is_refused() {
         let refused = CLUSTER.run(&jobs, strategy);
         assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
     }
+    let refused = CLUSTER.run(&Jobs::default(), Strategy::Reserve(5));
+    assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
+    let mut past = two_jobs(0);
+    past.on_demand[0].begins_by = 5;
+    let refused = CLUSTER.run(&past, Strategy::Kill);
+    assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
     let without = Cluster {
         bandwidth: 0,
         ..CLUSTER
@@ -282,4 +288,53 @@ fn what_does_not_fit_is_refused() {
         without.run(&jobs, Strategy::Kill),
         Err(Error::Cluster(_))
     ));
+}
+
+/// Each save of 1 byte takes a whole ms, so four of them do not end within 3 ms.
+#[test]
+fn a_job_begins_by_its_deadline_or_is_missed() {
+    for strategy in [Strategy::System, Strategy::Application, Strategy::LeastLoss] {
+        for (notice, missed) in [(3, 1), (4, 0)] {
+            let one = BatchJob {
+                memory: 1,
+                critical: 1,
+                ..batch(0, 1, 500)
+            };
+            let jobs = Jobs {
+                batch: vec![one; 4],
+                on_demand: vec![OnDemandJob {
+                    arrives: 100,
+                    nodes: 4,
+                    runs: 1_000,
+                    begins_by: 100 + notice,
+                }],
+            };
+            let outcome = CLUSTER.run(&jobs, strategy).unwrap();
+            let is_killed = outcome.lost > 0;
+            let expected = match (strategy, notice) {
+                // One of the jobs is killed.
+                (Strategy::LeastLoss, 3) => (0, true),
+                _ => (missed, false),
+            };
+            assert_eq!(
+                (outcome.missed, is_killed),
+                expected,
+                "{strategy:?}, {notice}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_parts_of_the_budget_no_job_that_writes_is_chosen() {
+    let candidates = [Candidate {
+        nodes: 1,
+        options: vec![
+            StopOption { loss: 1, bytes: 9 },
+            StopOption { loss: 5, bytes: 0 },
+        ],
+    }];
+    let choice = least_loss(&candidates, 1, 3, 0).unwrap();
+    assert_eq!(choice.stopped, [(0, 1)]);
+    assert_eq!(least_loss(&candidates, 2, 3, 0), None);
 }

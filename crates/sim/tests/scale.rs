@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use tierflow_sim::Error;
 use tierflow_sim::scale::{
     Job, JobOutcome, Protection, Straggle, System, daly_efficiency, daly_interval, young_interval,
 };
@@ -245,4 +246,50 @@ fn what_cannot_be_is_refused() {
         },
     ];
     assert!(jobs.iter().all(|job| system(1).run(job, 1).is_err()));
+}
+
+#[test]
+fn a_job_that_gets_no_further_ends_with_an_error() {
+    // A round takes 21 s, a node fails each 0.01 s; then a restart does not fit either.
+    for (mtbf, replaced) in [(0.16, 0.0), (160.0, 1e6)] {
+        let system = System {
+            mtbf,
+            replaced,
+            ..system(16)
+        };
+        let refused = system.run(&job(10, 20.0), 1);
+        assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_restart_from_nothing_is_none_from_the_file_system() {
+    let system = System {
+        mtbf: 16.0 * 100.0,
+        ..system(16)
+    };
+    let never = Job {
+        every: 1_000,
+        ..job(10, 20.0)
+    };
+    let outcome = system.run(&never, 1).unwrap();
+    assert!(outcome.failures > 0, "{outcome:?}");
+    assert_eq!(outcome.from_shared, 0);
+}
+
+#[test]
+fn values_below_zero_and_no_numbers_are_refused() {
+    let well = (system(16), job(10, 20.0));
+    assert!(well.0.run(&well.1, 1).is_ok());
+    for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+        let mut all = [well; 4];
+        all[0].0.replaced = wrong;
+        all[1].1.protection.sent = wrong;
+        all[2].1.straggle.probability = wrong;
+        all[3].1.straggle.mean = wrong;
+        for (system, job) in all {
+            let refused = system.run(&job, 1);
+            assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
+        }
+    }
 }

@@ -197,44 +197,47 @@ impl Drop for Part {
     }
 }
 
-/// The stream and the slot of one thread.
+/// The slot of one thread.
 struct Slot {
-    stream: Stream,
     pinned: HostReservation,
 }
 
 impl Slot {
-    fn new(stream: Stream) -> Result<Self, DeviceError> {
+    fn new(stream: &Stream) -> Result<Self, DeviceError> {
         let pinned = stream.device().reserve_host(Ring::SLOT)?;
         pinned.touch(0..Ring::SLOT)?;
         // An unpinned slot is slower, but as correct.
         let _either = pinned.pin(0..Ring::SLOT)?;
-        Ok(Self { stream, pinned })
+        Ok(Self { pinned })
     }
 
-    fn carry(&self, src: ReadLoan, mut dst: WriteLoan) -> Result<(), DeviceError> {
+    fn carry(&self, stream: &Stream, src: ReadLoan, mut dst: WriteLoan) -> Result<(), DeviceError> {
         let slot = self.pinned.memory();
         let bytes = 0..src.len();
         if src.place() == Place::Device {
             // The thread waits asleep, not spinning, as other threads copy with the processor.
-            let outcome = self.stream.copy(src, slot.lend_mut(bytes)?).wait();
+            let outcome = stream.copy(src, slot.lend_mut(bytes)?).wait();
             outcome.result?;
             dst.bytes_mut()?.copy_from_slice(outcome.dst.bytes()?);
         } else {
             let mut filled = slot.lend_mut(bytes)?;
             filled.bytes_mut()?.copy_from_slice(src.bytes()?);
             drop(src);
-            self.stream.copy(filled.into_read(), dst).wait().result?;
+            stream.copy(filled.into_read(), dst).wait().result?;
         }
         Ok(())
     }
 }
 
 fn copier(stream: Stream, jobs: &Receiver<Job>) {
-    let slot = Slot::new(stream);
+    let mut slot = Slot::new(&stream);
     for Job { src, dst, part } in jobs {
+        // The memory that lacked for the slot may have come since then.
+        if slot.is_err() {
+            slot = Slot::new(&stream);
+        }
         let carried = match &slot {
-            Ok(slot) => slot.carry(src, dst),
+            Ok(slot) => slot.carry(&stream, src, dst),
             Err(error) => {
                 drop((src, dst));
                 Err(error.clone())

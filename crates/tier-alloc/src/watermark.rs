@@ -106,17 +106,28 @@ impl Watermark {
 
     /// Returns a guard that ends the level when it is dropped, however its thread ends, so that no thread waits for ever.
     pub(crate) fn raising(&self) -> Raising<'_> {
-        Raising(self)
+        Raising(Some(self))
     }
 }
 
 /// See [`Watermark::raising`].
 #[derive(Debug)]
-pub(crate) struct Raising<'level>(&'level Watermark);
+pub(crate) struct Raising<'level>(Option<&'level Watermark>);
+
+impl Raising<'_> {
+    /// Ends the level now, so that dropping the guard does not end a level that was reopened meanwhile.
+    pub(crate) fn finish(mut self, end: End) {
+        if let Some(level) = self.0.take() {
+            level.finish(end);
+        }
+    }
+}
 
 impl Drop for Raising<'_> {
     fn drop(&mut self) {
-        self.0.finish(End::Stopped);
+        if let Some(level) = self.0 {
+            level.finish(End::Stopped);
+        }
     }
 }
 
@@ -159,6 +170,16 @@ mod tests {
         assert_eq!(level.wait(10), Ok(()));
         assert_eq!(level.wait(11), Err(End::Stopped));
         assert_eq!(level.wait_end(), End::Stopped);
+    }
+
+    #[test]
+    fn a_guard_that_ended_its_level_does_not_end_it_again() {
+        let level = Watermark::default();
+        let raising = level.raising();
+        raising.finish(End::Complete);
+        assert_eq!(level.end(), Some(End::Complete));
+        level.reopen(0);
+        assert_eq!(level.end(), None);
     }
 
     #[test]

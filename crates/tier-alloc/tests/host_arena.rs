@@ -208,6 +208,11 @@ fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
     // What is lent is copied by others.
     drop(arena.lend_mut(50 * MIB..52 * MIB).unwrap());
     touched_to(&arena, 60 * MIB);
+    // Bytes that there are not are not needed.
+    for end in [65 * MIB, usize::MAX] {
+        assert!(arena.lend(0..end).is_err() && arena.lend_mut(0..end).is_err());
+    }
+    touched_to(&arena, 60 * MIB);
 }
 
 #[test]

@@ -85,6 +85,8 @@ impl Decoder {
             return Err(Invalid::Memory { what }.into());
         }
         aligned(out.address())?;
+        // The kernels read and write as far as the header says.
+        header.check()?;
         if out.len() as u64 != header.raw_bytes {
             return Err(Invalid::Length {
                 given: out.len() as u64,

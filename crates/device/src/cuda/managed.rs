@@ -18,6 +18,8 @@ static MANAGED: AtomicU64 = AtomicU64::new(0);
 pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
     const WHAT: &str = "managed memory, which may take what the device has free";
     let free = free_and_total(context)?.0;
+    // Before the count is raised, as an error here would leave it raised.
+    let _entered = context.enter()?;
     // Relaxed: the count guards no other data.
     let within = MANAGED.fetch_update(Relaxed, Relaxed, |managed| {
         managed
@@ -27,7 +29,6 @@ pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
     if let Err(managed) = within {
         return Err(out_of_memory(WHAT, len, free.saturating_sub(managed)));
     }
-    let _entered = context.enter()?;
     let mut address = 0;
     let flags = sys::CUmemAttach_flags_enum::CU_MEM_ATTACH_GLOBAL as u32;
     // SAFETY: `address` is a valid place for the answer, and the context is current. The pages are

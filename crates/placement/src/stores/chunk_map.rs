@@ -158,6 +158,15 @@ impl ChunkMap {
             };
             return Some(self.begun(now_ns, extent, (first, 0)));
         }
+        // The chunks keep their places if no store has room, even with the slots of these chunks.
+        let has_room = |at: usize, slots: &Slots| {
+            let is_there = |chunk| self.lies(chunk).is_some_and(|(store, _)| store.0 == at);
+            slots.store.has_room() || (first..first + movable).any(is_there)
+        };
+        let mut stores = self.stores.iter().enumerate();
+        if !stores.any(|(at, slots)| !refused.contains(&StoreId(at)) && has_room(at, slots)) {
+            return None;
+        }
         (first..first + movable).for_each(|chunk| self.forget(chunk));
         let store = self.choose(now_ns, bytes.end - bytes.start, refused)?;
         let (slot, taken) = self.stores.get_mut(store.0)?.take(movable)?;
@@ -302,9 +311,10 @@ impl ChunkMap {
                 })
                 .collect();
             // A policy may ask to wait for a flush. No flush comes here, so any store with room is taken instead.
-            let any = || states.iter().position(|state| state.has_room);
-            let chosen = self.policy.choose(&states, backlog).or_else(any);
-            chosen.map(StoreId)
+            let has_room = |at: &usize| states.get(*at).is_some_and(|state| state.has_room);
+            let any = || (0..states.len()).find(has_room);
+            let chosen = self.policy.choose(&states, backlog).filter(has_room);
+            chosen.or_else(any).map(StoreId)
         })
     }
 }

@@ -75,13 +75,13 @@ impl Store {
         StoreWrite { started, announced }
     }
 
-    /// Ends a write of `written` bytes; `None` if the write failed.
+    /// Ends a write of `written` bytes; `None` if the write failed. A write of no bytes tells nothing of the store's speed.
     pub fn end_write(&mut self, now_ns: u64, write: StoreWrite, written: Option<u64>) {
         self.advance(now_ns);
         self.writers = self.writers.saturating_sub(1);
         self.announced = self.announced.saturating_sub(write.announced);
         let predicted = self.shares.ended(write.started);
-        if let Some(bytes) = written {
+        if let Some(bytes) = written.filter(|bytes| *bytes > 0) {
             self.correction.push(1.0, predicted / bytes as f64);
         }
     }

@@ -188,10 +188,16 @@ impl Topology {
     /// Adds two links, one each way, of `bandwidth` bytes/s each.
     ///
     /// # Errors
-    /// The errors of [`link`](Self::link).
+    /// The errors of [`link`](Self::link), which add no link.
     pub fn link_both(&mut self, a: GpuId, b: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
+        let total = self.total;
         self.link(a, b, bandwidth)?;
-        self.link(b, a, bandwidth)?;
+        if let Err(error) = self.link(b, a, bandwidth) {
+            self.links.pop();
+            self.gpus[a.0].links.pop();
+            self.total = total;
+            return Err(error);
+        }
         Ok(())
     }
 
@@ -237,8 +243,8 @@ impl Topology {
         if self.port_on(self.known(gpu)?, switch).is_some() {
             return Err(TopologyError::Twice { at });
         }
-        let send = self.bandwidth(at, bandwidth)?;
-        let receive = self.bandwidth(Limit::SwitchReceive { switch, gpu }, bandwidth)?;
+        let (send, receive) =
+            self.both_ways(at, Limit::SwitchReceive { switch, gpu }, bandwidth)?;
         self.gpus[gpu.0].switch_ports.push(self.switch_ports.len());
         self.switch_ports.push(SwitchPort {
             switch,
@@ -334,6 +340,20 @@ impl Topology {
     }
 
     /// Returns a bandwidth in whole bytes per second, and adds it to the total.
+    /// Counts a bandwidth each way. An error counts neither.
+    fn both_ways(
+        &mut self,
+        one: Limit,
+        other: Limit,
+        bandwidth: f64,
+    ) -> Result<(u64, u64), TopologyError> {
+        let total = self.total;
+        let one = self.bandwidth(one, bandwidth)?;
+        let other = self.bandwidth(other, bandwidth);
+        let other = other.inspect_err(|_| self.total = total)?;
+        Ok((one, other))
+    }
+
     fn bandwidth(&mut self, at: Limit, bandwidth: f64) -> Result<u64, TopologyError> {
         if !(1.0..=MAX_BANDWIDTH as f64).contains(&bandwidth) {
             return Err(TopologyError::BadBandwidth { at, bandwidth });

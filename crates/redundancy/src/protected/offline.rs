@@ -48,11 +48,15 @@ fn ranks_of_manifests(store: &ParityStore) -> Result<u32> {
     for version in store.versions()? {
         let manifest = store.manifest(version)?;
         let members = manifest.iter().flat_map(|manifest| &manifest.members);
-        ranks = members.map(|(rank, ..)| rank + 1).fold(ranks, u32::max);
+        ranks = members
+            .map(|(rank, ..)| rank.saturating_add(1))
+            .fold(ranks, u32::max);
     }
     Ok(ranks)
 }
 
+/// The most ranks of a group. More of them in a file are not of an application that ran.
+const MOST_RANKS: u32 = 1 << 20;
 /// Longest wait for a message of another thread.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Largest number of messages from one rank to another that are not received yet.
@@ -63,7 +67,7 @@ impl NodeDirectories {
     /// rank's last run wrote.
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read.
+    /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read; [`Error::Io`] also if its files name more than 2^20 ranks.
     pub fn find(nodes: &[impl AsRef<Path>]) -> Result<Self> {
         let mut found: BTreeMap<u32, (u32, PathBuf)> = BTreeMap::new();
         let mut group = Group::default();
@@ -90,6 +94,14 @@ impl NodeDirectories {
                     found.insert(rank, (last, node.to_owned()));
                 }
             }
+        }
+        if group.ranks > MOST_RANKS {
+            let ranks = group.ranks;
+            let why = format!(
+                "a file of a group of {ranks} ranks is there, more than the {MOST_RANKS} that can be rebuilt: remove the files of other applications"
+            );
+            let why = std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+            return Err(Error::io("the nodes' directories")(why));
         }
         let ranks = (0..group.ranks).map(|rank| found.remove(&rank).map(|(_, node)| node));
         Ok(Self {
@@ -279,5 +291,36 @@ impl Transport for Threads {
 
     fn is_parallel(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::{Digest, Manifest};
+
+    #[test]
+    fn ranks_that_no_group_has_are_passed_over_or_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for folder in ["redundancy/4294967295", &format!("{PIECES}4294967295")] {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        let found = NodeDirectories::find(&[home.path()]).unwrap();
+        assert!(found.ranks.is_empty());
+        let store = ParityStore::of_rank(home.path(), 0).unwrap();
+        let none = Digest { bytes: 0, hash: 0 };
+        for rank in [MOST_RANKS, u32::MAX] {
+            let manifest = Manifest {
+                version: 1,
+                start: 1,
+                tolerates: 1,
+                nodes: vec!["node".to_owned()],
+                members: vec![(rank, none, none)],
+            };
+            store.put(&manifest).unwrap();
+            let refused = NodeDirectories::find(&[home.path()]);
+            assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+        }
     }
 }

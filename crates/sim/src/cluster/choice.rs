@@ -32,7 +32,8 @@ pub struct Choice {
 ///
 /// Bytes are counted in `steps` equal parts of the budget, each option's rounded up. So the choice is within the
 /// budget, and the best of all if all options' bytes are multiples of a part. If the budget suffices for all jobs, or
-/// no job writes, bytes do not matter and `steps` has no effect.
+/// no job writes, bytes do not matter and `steps` has no effect. If it does not suffice and `steps` is 0, no job that
+/// writes is chosen.
 ///
 /// The time, and the bytes of memory, grow as the number of candidates times `nodes` times `steps`.
 #[must_use]
@@ -49,7 +50,7 @@ pub fn least_loss(
     let step_of = |bytes: u64| -> Option<usize> {
         match (ample, bytes) {
             (true, _) | (_, 0) => Some(0),
-            (false, _) if budget == 0 => None,
+            (false, _) if budget == 0 || steps == 0 => None,
             (false, _) => {
                 let parts = (u128::from(bytes) * steps as u128).div_ceil(u128::from(budget));
                 usize::try_from(parts).ok().filter(|parts| *parts <= steps)

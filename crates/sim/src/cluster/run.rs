@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-/// Steps in which the bytes that can be written before a deadline are counted. Options are rounded up to a step.
+/// Steps in which the time for writing before a deadline is counted. Options are rounded up to a step.
 const STEPS: usize = 32;
 
 /// An event of the queue. Among events of the same moment, ends come first.
@@ -104,7 +104,8 @@ impl Cluster {
     /// Plays a workload. Batch jobs begin in the order of their submission, stopped ones first, wherever one fits.
     ///
     /// # Errors
-    /// [`Error::Cluster`] if a job has no nodes or more than there are, or there is no bandwidth.
+    /// [`Error::Cluster`] if a job has no nodes or more than there are, an on-demand job has to begin before it arrives, more
+    /// nodes are set aside than there are, or there is no bandwidth.
     pub fn run(&self, jobs: &Jobs, strategy: Strategy) -> Result<ClusterOutcome> {
         let set_aside = match strategy {
             Strategy::Reserve(nodes) => nodes,
@@ -114,7 +115,24 @@ impl Cluster {
         if self.bandwidth == 0 {
             return refuse("its file system has no bandwidth".to_owned());
         }
-        let room = self.nodes.saturating_sub(set_aside);
+        let Some(room) = self.nodes.checked_sub(set_aside) else {
+            let nodes = self.nodes;
+            return refuse(format!(
+                "{set_aside} of its {nodes} nodes are set aside: reserve {nodes} at most"
+            ));
+        };
+        let late = jobs
+            .on_demand
+            .iter()
+            .find(|job| job.begins_by < job.arrives);
+        if let Some(OnDemandJob {
+            arrives, begins_by, ..
+        }) = late
+        {
+            return refuse(format!(
+                "an on-demand job arrives at {arrives} ms and begins by {begins_by} ms: choose a deadline that is not before the arrival"
+            ));
+        }
         let batch = jobs.batch.iter().map(|job| (job.nodes, room));
         let on_demand = jobs.on_demand.iter().map(|job| (job.nodes, self.nodes));
         for (nodes, room) in batch.chain(on_demand) {
@@ -281,12 +299,15 @@ impl ClusterRun<'_> {
         }
     }
 
+    /// Returns the time for which a save keeps the file system busy, in whole ms.
+    fn written_in(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.cluster.bandwidth)
+    }
+
     /// Returns the stops that free `nodes` nodes by the time `by`; `None` if there are none in time.
     fn choose(&self, nodes: u64, by: u64) -> Option<Vec<(usize, Stop)>> {
         let begin = self.now.max(self.writing_until);
-        let budget = by
-            .saturating_sub(begin)
-            .saturating_mul(self.cluster.bandwidth);
+        let budget = by.saturating_sub(begin);
         let running = self.running.iter();
         let running = running.filter(|(_, running)| running.promised.is_none());
         let save = |job: &BatchJob| match self.strategy {
@@ -300,19 +321,19 @@ impl ClusterRun<'_> {
         }
         let mut last: Vec<_> = running.collect();
         last.sort_by_key(|(_, running)| Reverse(running.beginning));
-        let (mut stops, mut freed, mut bytes) = (Vec::new(), 0, 0_u64);
+        let (mut stops, mut freed, mut writing) = (Vec::new(), 0, 0_u64);
         for (&index, _) in last {
             if freed >= nodes {
                 break;
             }
             let stop = save(self.job(index))?;
-            if let Stop::Save(more) = stop {
-                bytes = bytes.saturating_add(more);
+            if let Stop::Save(bytes) = stop {
+                writing = writing.saturating_add(self.written_in(bytes));
             }
             freed += self.job(index).nodes;
             stops.push((index, stop));
         }
-        (freed >= nodes && bytes <= budget).then_some(stops)
+        (freed >= nodes && writing <= budget).then_some(stops)
     }
 
     fn choose_least<'r>(
@@ -322,18 +343,19 @@ impl ClusterRun<'_> {
         budget: u64,
         by: u64,
     ) -> Option<Vec<(usize, Stop)>> {
+        // The budget and the options are in whole ms of writing, as the saves of one deadline are written one after the other.
         let (mut all, mut candidates) = (Vec::new(), Vec::new());
         for (index, running) in running {
             let job = self.job(index);
             let lost = running.progress(self.now) - running.kept(job, self.now);
             let back = match running.kept(job, self.now) {
                 0 => 0,
-                _ => job.critical.div_ceil(self.cluster.bandwidth),
+                _ => self.written_in(job.critical),
             };
-            let moving = 2 * job.critical.div_ceil(self.cluster.bandwidth);
+            let writing = self.written_in(job.critical);
             let mut options = vec![
                 (Stop::Kill, job.nodes * (lost + back), 0),
-                (Stop::Save(job.critical), job.nodes * moving, job.critical),
+                (Stop::Save(job.critical), job.nodes * 2 * writing, writing),
             ];
             if running.end(job) <= by {
                 options = vec![(Stop::Await, 0, 0)];
@@ -378,7 +400,7 @@ impl ClusterRun<'_> {
             let (done, bytes) = match stop {
                 Stop::Save(bytes) => {
                     let begin = self.now.max(self.writing_until);
-                    self.writing_until = begin + bytes.div_ceil(self.cluster.bandwidth);
+                    self.writing_until = begin + self.written_in(bytes);
                     self.outcome.moving += job.nodes * (self.writing_until - self.now);
                     self.at(self.writing_until, Event::Saved(index, by));
                     (progress, bytes)
@@ -392,7 +414,7 @@ impl ClusterRun<'_> {
             };
             let back = match done {
                 0 => 0,
-                _ => bytes.div_ceil(self.cluster.bandwidth),
+                _ => self.written_in(bytes),
             };
             again.push(QueuedJob {
                 job: index,

@@ -8,6 +8,9 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// The most failures after one another without a round that is new to the job.
+const MOST_FAILURES: usize = 10_000;
+
 /// A version that a node has not flushed: its round, and the time at which it is copied, in s.
 #[derive(Debug, Clone, Copy)]
 struct UnflushedVersion {
@@ -55,6 +58,9 @@ struct JobRun<'a> {
     /// Time that each round took, without the undone ones, in s.
     took: Vec<f64>,
     failure: f64,
+    /// The most rounds that the job had done at a time, and the failures since then.
+    furthest: usize,
+    failures: usize,
     outcome: JobOutcome,
 }
 
@@ -66,7 +72,8 @@ impl System {
     ///
     /// # Errors
     /// [`Error::Cluster`] if there are no nodes or GPUs, a rate is not above 0 or `along` not in `0..1`; or if the job has no
-    /// rounds, slots, bytes or interval, or never flushes.
+    /// rounds, slots, bytes or interval, or never flushes; if the time of replacing nodes, the bytes sent or the slowdown is
+    /// negative or not finite; or if nodes fail so often that the job gets no further.
     pub fn run(&self, job: &Job, seed: u64) -> Result<JobOutcome> {
         self.check(job)?;
         let mut random = Random(seed);
@@ -87,12 +94,14 @@ impl System {
             protected_at: 0.0,
             took: Vec::new(),
             failure,
+            furthest: 0,
+            failures: 0,
             outcome: JobOutcome {
                 work: job.interval * job.rounds as f64,
                 ..JobOutcome::default()
             },
         };
-        Ok(run.play())
+        run.play()
     }
 
     /// Returns the time for which a checkpoint blocks if there is room, in s.
@@ -106,6 +115,7 @@ impl System {
     }
 
     fn check(&self, job: &Job) -> Result<()> {
+        let is_time = |value: f64| (0.0..f64::INFINITY).contains(&value);
         let rates = [self.local, self.network, self.link, self.shared, self.mtbf];
         let refusals = [
             (self.nodes == 0 || self.gpus == 0, "there are no GPUs"),
@@ -129,6 +139,14 @@ impl System {
                 !(job.interval > 0.0 && job.bytes > 0.0),
                 "a round has an interval and bytes",
             ),
+            (
+                !is_time(self.replaced) || !is_time(job.protection.sent),
+                "the time of replacing nodes and the bytes that protection sends are finite and not below 0",
+            ),
+            (
+                !(0.0..=1.0).contains(&job.straggle.probability) || !is_time(job.straggle.mean),
+                "a slowdown has a probability of 0 to 1 and a mean that is finite and not below 0",
+            ),
         ];
         match refusals.iter().find(|(is_refused, _)| *is_refused) {
             Some((_, why)) => Err(Error::Cluster((*why).to_owned())),
@@ -138,14 +156,19 @@ impl System {
 }
 
 impl JobRun<'_> {
-    fn play(mut self) -> JobOutcome {
+    fn play(mut self) -> Result<JobOutcome> {
         while self.took.len() < self.job.rounds {
             let begun = self.now;
             match self.round(self.took.len() + 1) {
-                Ok(()) => self.took.push(self.now - begun),
+                Ok(()) => {
+                    self.took.push(self.now - begun);
+                    if self.took.len() > self.furthest {
+                        (self.furthest, self.failures) = (self.took.len(), 0);
+                    }
+                }
                 Err(NodeFailed) => {
                     self.outcome.lost += self.failure - begun;
-                    let kept = self.restart();
+                    let kept = self.restart()?;
                     let undone = self.took.split_off(kept);
                     self.outcome.lost += undone.iter().sum::<f64>();
                 }
@@ -153,7 +176,7 @@ impl JobRun<'_> {
         }
         self.outcome.elapsed = self.now;
         self.outcome.settled = self.settle();
-        self.outcome
+        Ok(self.outcome)
     }
 
     /// Plays a round: all nodes compute, wait at a barrier and checkpoint, until the last of them goes on.
@@ -290,7 +313,7 @@ impl JobRun<'_> {
 
     /// Restarts the job after a failure: nodes are replaced, and their versions are rebuilt or read back. Returns the
     /// round from which the job goes on.
-    fn restart(&mut self) -> usize {
+    fn restart(&mut self) -> Result<usize> {
         let System {
             nodes,
             mtbf,
@@ -313,6 +336,13 @@ impl JobRun<'_> {
         let mut lost: Vec<usize> = Vec::new();
         let (round, resumes) = loop {
             self.outcome.failures += 1;
+            self.failures += 1;
+            if self.failures > MOST_FAILURES {
+                let done = self.furthest;
+                return Err(Error::Cluster(format!(
+                    "after {MOST_FAILURES} failures in a row no more than {done} rounds are done: choose shorter rounds, faster restarts or a longer time between failures"
+                )));
+            }
             let mut node = (self.random.uniform() * nodes as f64) as usize;
             loop {
                 lost.push(node);
@@ -338,7 +368,7 @@ impl JobRun<'_> {
             let again = next < resumes;
             self.failure = next;
             if !again {
-                self.outcome.from_shared += usize::from(!is_near);
+                self.outcome.from_shared += usize::from(!is_near && self.on_shared > 0);
                 break (round, resumes);
             }
         };
@@ -357,7 +387,7 @@ impl JobRun<'_> {
                 ..Node::default()
             };
         }
-        round
+        Ok(round)
     }
 
     /// Plays all flushes to their end. Returns its time, in s.

@@ -11,21 +11,18 @@ pub struct Straggle {
 }
 
 impl Straggle {
-    /// Returns the slowdown that a share `u` of all GPUs does not exceed.
-    fn quantile(self, u: f64) -> f64 {
-        let rest = (1.0 - u) / self.probability;
-        match rest < 1.0 {
-            true => -self.mean * rest.ln(),
-            false => 0.0,
-        }
-    }
-
-    /// Returns the largest slowdown of `draws` GPUs, computed from one uniform number.
+    /// Returns the largest slowdown of `draws` GPUs, computed from one uniform number below 1.
     pub(super) fn largest_of(self, draws: u32, uniform: f64) -> f64 {
         if self.probability <= 0.0 {
             return 0.0;
         }
-        self.quantile(uniform.powf(1.0 / f64::from(draws)))
+        // The share of GPUs with a larger slowdown, 1 - uniform^(1 / draws). The power itself may round to 1.
+        let share = -(uniform.ln() / f64::from(draws)).exp_m1();
+        let rest = share / self.probability;
+        match rest < 1.0 {
+            true => -self.mean * rest.ln(),
+            false => 0.0,
+        }
     }
 }
 
@@ -55,6 +52,20 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_slowdown_is_finite() {
+        let straggle = Straggle {
+            probability: 0.3,
+            mean: 0.5,
+        };
+        let largest_draw = 1.0 - f64::EPSILON / 2.0;
+        for draws in [1, 8, u32::MAX] {
+            let largest = straggle.largest_of(draws, largest_draw);
+            assert!(largest.is_finite() && largest > 0.0, "{draws}: {largest}");
+            assert_eq!(straggle.largest_of(draws, 0.0), 0.0);
+        }
+    }
 
     #[test]
     fn the_largest_of_a_nodes_draws_is_one_draw() {

@@ -291,31 +291,26 @@ impl DeviceArenaState {
     }
 
     fn map_all(&self, mut chunks: Chunks, stop: &Stop) {
-        let _raising = self.usable.raising();
+        let raising = self.usable.raising();
         let DeviceBacking::Chunks(reservation) = &self.backing else {
             return;
         };
-        let capacity = reservation.memory().len();
-        let mut start = 0;
         while !stop.is_set() {
             let limit = self.limit.lock();
-            start = self.usable.level();
+            let start = self.usable.level();
             let end = start.saturating_add(chunks.size()).min(*limit);
             if start >= end {
-                break;
+                // The lock is held, as a resize may reopen the level once it is free. A resize below the capacity ended the level.
+                return raising.finish(End::Complete);
             }
             let begun = Instant::now();
             if let Err(error) = reservation.map(start..end) {
-                return self.usable.finish(End::Failed(error));
+                return raising.finish(End::Failed(error));
             }
             let took = begun.elapsed();
             self.note(end - start, took);
             self.usable.raise(end);
             chunks.note(end - start, took);
-            start = end;
-        }
-        if start == capacity {
-            self.usable.finish(End::Complete);
         }
     }
 }

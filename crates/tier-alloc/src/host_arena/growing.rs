@@ -45,9 +45,9 @@ struct Log {
 }
 
 impl Growing {
-    /// Notes that the bytes up to `end` are wanted.
+    /// Notes that the bytes up to `end` are wanted. An end beyond the capacity changes nothing, as no such bytes can be lent.
     pub(super) fn need(&self, end: usize) {
-        if self.needed.level() < end {
+        if self.needed.level() < end && end <= self.capacity() {
             self.needed.raise(end);
         }
     }

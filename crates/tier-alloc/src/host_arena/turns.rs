@@ -1,6 +1,7 @@
 //! Pinning in turn: one process at a time (HiPC'22 §IV-A, "serialized registration").
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +39,12 @@ impl PinTurns {
     pub fn take<T>(&self, work: impl FnOnce() -> T) -> T {
         // Threads of one process share the file's lock, so they take turns here first.
         let file = self.0.lock();
-        let turn = file.lock();
+        let turn = loop {
+            match file.lock() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                turn => break turn,
+            }
+        };
         let done = work();
         if turn.is_ok() {
             // The lock ends with the file at the latest.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify;
 
 use super::share::{Account, settle};
-use crate::directory::{self, LockedFile, is_free};
+use crate::directory::{self, LockedFile};
 use crate::workers::Stop;
 
 /// Longest wait for the lock of `pool`, which a process keeps if it is stopped (`SIGSTOP`) while it holds the lock.
@@ -158,7 +158,7 @@ impl NodeRegistry {
     }
 
     /// Returns the living members other than `me` with their accounts, in the order of their numbers. Removes the accounts of
-    /// dead members.
+    /// dead members. A member lives if its lock cannot be taken for whatever reason.
     fn others(&self, me: Option<u64>) -> io::Result<Vec<(u64, Account)>> {
         let mut others = Vec::new();
         for entry in std::fs::read_dir(&self.directory)? {
@@ -173,10 +173,13 @@ impl NodeRegistry {
             let Ok(file) = OpenOptions::new().read(true).open(&path) else {
                 continue;
             };
-            if is_free(file.try_lock_shared()) {
+            if file.try_lock_shared().is_ok() {
                 let _ = file.unlock();
-                std::fs::remove_file(&path)?;
-                continue;
+                match std::fs::remove_file(&path) {
+                    // A member that leaves without the pool's lock removes its account itself.
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => continue,
+                }
             }
             others.push((number, read(&file)?));
         }

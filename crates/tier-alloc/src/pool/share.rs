@@ -37,10 +37,13 @@ pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
 ///
 /// A member may hold slabs that no other member lacks. A member that wants less than an equal part holds up to an equal part,
 /// so that it need not ask again soon. A member keeps borrowed slabs while no member lacks them.
+///
+/// The sums saturate, as the accounts come from files.
 pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
     let wants: Vec<u64> = accounts.iter().map(|a| a.wanted.min(a.most)).collect();
     let shares = fair(total, &wants);
-    let held: u64 = accounts.iter().map(|a| a.held).sum();
+    let sum = |slabs: u64, more: u64| slabs.saturating_add(more);
+    let held = accounts.iter().map(|a| a.held).fold(0, sum);
     let lacks = |accounts: &[Account]| -> u64 {
         let lacks = accounts.iter().zip(&shares);
         lacks.map(|(a, share)| share.saturating_sub(a.held)).sum()
@@ -51,14 +54,16 @@ pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
         let equal = (total / accounts.len() as u64).min(mine.most);
         let spare = free.saturating_sub(lacks(accounts));
         let fair_part = shares[me].saturating_sub(mine.held).min(free);
-        let above = equal.saturating_sub(mine.held + fair_part).min(spare);
+        let above = equal
+            .saturating_sub(mine.held.saturating_add(fair_part))
+            .min(spare);
         let take = fair_part + above;
         accounts[me].held += take;
         accounts[me].keep += take;
         free -= take;
     }
-    let coming: u64 = accounts.iter().map(|a| a.held - a.keep).sum();
-    let lacking = lacks(accounts).saturating_sub(free + coming);
+    let coming = accounts.iter().map(|a| a.held.saturating_sub(a.keep));
+    let lacking = lacks(accounts).saturating_sub(coming.fold(free, sum));
     let excess = accounts[me].keep.saturating_sub(shares[me]);
     accounts[me].keep -= excess.min(lacking);
 }

@@ -165,3 +165,23 @@ fn what_others_leave_idle_is_borrowed_and_given_back() {
     settle(8, &mut accounts, 1);
     assert_eq!(accounts[1].held, 4);
 }
+
+#[test]
+fn accounts_that_no_member_wrote_overflow_nothing() {
+    let account = |held, keep| Account {
+        wanted: u64::MAX,
+        most: u64::MAX,
+        held,
+        keep,
+    };
+    let mut accounts = [
+        account(u64::MAX, 0),
+        account(u64::MAX, u64::MAX),
+        account(3, 9),
+        account(2, 2),
+    ];
+    for me in 0..accounts.len() {
+        settle(8, &mut accounts, me);
+    }
+    assert_eq!(accounts[3].held, 2);
+}

@@ -191,6 +191,7 @@ impl NvcompCoder {
         container: Origin,
         out: WriteLoan,
     ) -> Result<()> {
+        header.check()?;
         let container = container.0;
         let address = container.address();
         self.check(stream, container.device(), container.place(), address)?;
