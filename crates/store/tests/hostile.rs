@@ -70,7 +70,7 @@ fn every_field_that_lies_is_found_out() {
     let head = sound();
     assert_eq!(records(&file(&head)), [head]);
     // A field, and a value with a right checksum that cannot be.
-    let wrong: [(usize, u64, &str); 20] = [
+    let wrong: [(usize, u64, &str); 22] = [
         (0, 0, "the magic"),
         (8, 1, "an epoch in format 1"),
         (8, 3, "format 3 without parts"),
@@ -91,6 +91,8 @@ fn every_field_that_lies_is_found_out() {
         (84, u32::MAX as u64, "regions without end"),
         (88, 3, "an unknown kind"),
         (96, u64::MAX, "a region behind the payload"),
+        (96, 464, "a region behind the next one"),
+        (96 + 128, 40, "a region within the one before"),
     ];
     for (at, value, what) in wrong {
         let mut bytes = file(&sound());

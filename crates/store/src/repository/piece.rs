@@ -264,7 +264,7 @@ impl Piece {
     /// verified.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an unknown name or a wrong length, before anything is read. [`Error::Damaged`], which names an older
+    /// [`Error::Argument`] for an unknown name, a name given twice or a wrong length, before anything is read. [`Error::Damaged`], which names an older
     /// version to continue with, and [`Error::Read`]; both leave the memory unspecified.
     pub fn restore(&self, into: &mut [(&str, &mut [u8])]) -> Result<()> {
         let mut targets = Vec::with_capacity(into.len());
@@ -284,8 +284,7 @@ impl Piece {
                 targets.push((region.offset, &mut **bytes));
             }
         }
-        targets.sort_by_key(|(offset, _)| *offset);
-        self.read_parts(self.cut(targets, false), &|_| {})
+        self.restore_apart(targets)
     }
 
     /// Fills memory with parts of a region, each from its own offset. The parts must not overlap. The blocks around the parts are
