@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tierflow_store::container::Source;
 use tierflow_store::{
-    BlobStamp, Blobs, ByteSource, Error, Options, PutRule, Ready, RecordBytes, Region, Repository,
-    Result, Snapshot, Vault, Written,
+    BlobStamp, Blobs, ByteSource, Collective, Error, Options, PutRule, Ready, RecordBytes, Region,
+    Repository, Result, Snapshot, Vault, Written,
 };
 
 type Hook = Mutex<Box<dyn Fn() + Send + Sync>>;
@@ -238,4 +238,15 @@ fn a_save_that_panics_leaves_its_number_free() {
     memory.puts.clear_poison();
     *memory.puts.lock().unwrap() = Box::new(|| ());
     save(&places[1], 3, 1).unwrap();
+}
+
+#[test]
+fn ranks_do_not_meet_through_blobs() {
+    let gathered = |ranks| {
+        let blobs = Arc::<Memory>::default() as Arc<dyn Blobs>;
+        let repository = Repository::open_blobs(blobs, Options::default().rank(0, ranks)).unwrap();
+        repository.all_gather(b"mine", Duration::ZERO)
+    };
+    assert_eq!(gathered(1).unwrap(), [b"mine"]);
+    assert!(matches!(gathered(2), Err(Error::Argument(_))));
 }

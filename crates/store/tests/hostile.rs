@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tierflow_store::container::{Element, Found, Head, Kind, RegionInfo, UNIT, checksum, scan};
-use tierflow_store::{Options, Repository};
+use tierflow_store::{Options, Region, Repository, Snapshot};
 
 fn sound() -> Head {
     let region = |name: &str, offset, element, shape: &[u64]| RegionInfo {
@@ -229,4 +229,21 @@ proptest! {
         }
         repository.scrub(None, &|_, _| {}).unwrap();
     }
+}
+
+#[test]
+fn a_segment_of_the_greatest_number_stops_no_save() {
+    let home = tempfile::tempdir().unwrap();
+    for ending in ["tfs", "open"] {
+        for _ in 0..2 {
+            let repository = Repository::open(home.path(), Options::default()).unwrap();
+            let name = format!("rank-0/s{}.{ending}", u64::MAX);
+            std::fs::write(home.path().join(name), b"bytes").unwrap();
+            let version = repository.latest(None).unwrap().map_or(0, |last| last + 1);
+            let regions = [Region::new("state", b"bytes")];
+            repository.save(&Snapshot::new(version, &regions)).unwrap();
+        }
+    }
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    assert_eq!(repository.versions().unwrap().len(), 4);
 }

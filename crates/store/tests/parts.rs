@@ -85,3 +85,16 @@ fn a_region_that_is_asked_for_twice_is_refused() {
         assert!(matches!(error, Err(Error::Argument(_))), "{error:?}");
     }
 }
+
+#[test]
+fn regions_longer_than_all_records_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let pull = |_: u64, _: &mut [u8]| Ok(());
+    let regions = [
+        Region::new("a", b"bytes"),
+        Region::pulled("b", u64::MAX - 100, &pull),
+    ];
+    let saved = repository.save(&Snapshot::new(1, &regions));
+    assert!(matches!(saved, Err(Error::Argument(_))), "{saved:?}");
+}

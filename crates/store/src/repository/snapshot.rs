@@ -155,7 +155,10 @@ impl<'a> Layout<'a> {
             };
             info.check()
                 .map_err(|what| refused(format!("region {:?}: {what}", region.name)))?;
-            end = round_up(end + info.length, unit).ok_or_else(too_large)?;
+            let ends = end.checked_add(info.length);
+            end = ends
+                .and_then(|end| round_up(end, unit))
+                .ok_or_else(too_large)?;
             regions.push(info);
         }
         let parts = snapshot.regions.iter().flat_map(|region| region.parts);
