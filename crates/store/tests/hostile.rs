@@ -168,8 +168,8 @@ fn a_copy_of_a_file_in_a_payload_is_no_version() {
     let inner = file(&sound());
     {
         let repository = Repository::open(directory.path(), Options::default()).unwrap();
-        let regions = [tierflow_store::Region::new("file", &inner)];
-        let snapshot = tierflow_store::Snapshot::new(1, &regions);
+        let regions = [Region::new("file", &inner)];
+        let snapshot = Snapshot::new(1, &regions);
         repository.save(&snapshot).unwrap();
     }
     // With the outer head destroyed, the inner one comes into sight.

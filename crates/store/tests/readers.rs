@@ -187,7 +187,7 @@ fn a_rank_whose_directory_vanished_is_not_listed() {
     let reader = Repository::read_only(home.path(), Options::default().rank(0, 2)).unwrap();
     assert_eq!(reader.ranks().unwrap(), [0, 1]);
     assert_eq!(reader.versions().unwrap().len(), 1);
-    std::fs::remove_dir_all(home.path().join("rank-1")).unwrap();
+    fs::remove_dir_all(home.path().join("rank-1")).unwrap();
     assert_eq!(reader.versions().unwrap(), []);
     assert_eq!(reader.ranks().unwrap(), [0]);
 }
