@@ -15,11 +15,12 @@ use tierflow_store::{
     Repository, Result, Snapshot, Vault, Written,
 };
 
+type Blob = (u64, Arc<Vec<u8>>);
 type Hook = Mutex<Box<dyn Fn() + Send + Sync>>;
 
 /// Blobs in memory, and what is called before each removal and each write.
 struct Memory {
-    blobs: Mutex<BTreeMap<String, (u64, Arc<Vec<u8>>)>>,
+    blobs: Mutex<BTreeMap<String, Blob>>,
     tags: AtomicU64,
     removes: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     puts: Hook,
@@ -60,7 +61,7 @@ impl Source for Bytes {
 }
 
 impl Memory {
-    fn stamp_of((tag, bytes): &(u64, Arc<Vec<u8>>)) -> BlobStamp {
+    fn stamp_of((tag, bytes): &Blob) -> BlobStamp {
         BlobStamp {
             size: bytes.len() as u64,
             tag: *tag,
