@@ -65,9 +65,12 @@ fuzz_target!(|input: (Vec<(u16, u32)>, bool, Vec<u8>)| {
                 assert!(head.position >= last && head.position % UNIT as u64 == 0);
                 last = head.position + head.record_length();
                 assert!(last <= size);
+                let mut end = 0;
                 for region in &head.regions {
-                    assert!(region.offset + region.length <= head.payload_length);
+                    assert!(region.offset >= end);
+                    end = region.offset + region.length;
                 }
+                assert!(end <= head.payload_length);
                 // Writing the head that was read gives the same bytes.
                 let at = head.position as usize;
                 let again = head.encode().expect("it was decoded");

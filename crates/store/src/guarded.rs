@@ -1,15 +1,15 @@
-//! Turns panics of storage that the caller implements into errors.
+//! Turns panics of storage, vaults and blobs that the caller implements into errors.
 
 use crate::panics::guarded;
 use crate::{
-    Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
-    VersionInfo,
+    BlobStamp, Blobs, ByteSource, Collective, Damage, Identity, Mark, Piece, PieceInfo, PutRule,
+    Ready, RecordBytes, Result, Snapshot, Storage, Vault, VersionInfo, Written,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Turns a panic in storage or in a vault into [`Error::Panicked`](crate::Error::Panicked), so that the calling threads live on.
+/// Turns a panic in storage, in a vault or in blobs into [`Error::Panicked`](crate::Error::Panicked), so that the calling threads live on.
 /// `Guarded` calls the implementation again after a panic, which must cope with the state that it left.
 #[derive(Debug)]
 pub struct Guarded<T: ?Sized> {
@@ -40,8 +40,56 @@ impl<S: Storage + ?Sized> Storage for Guarded<S> {
         guarded("writing", || self.inner.write_at(offset, bytes))
     }
 
+    fn write_parts(&self, offset: u64, bytes: &[u8], parts: &[usize]) -> Result<()> {
+        guarded("writing", || self.inner.write_parts(offset, bytes, parts))
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         guarded("reading", || self.inner.read_at(offset, bytes))
+    }
+
+    fn unverified(&self) -> u64 {
+        let told = guarded("counting unverified bytes", || Ok(self.inner.unverified()));
+        told.unwrap_or(0)
+    }
+}
+
+impl<B: Blobs + ?Sized> Blobs for Guarded<B> {
+    fn list(&self, found: &mut (dyn FnMut(&str, BlobStamp) + Send)) -> Result<()> {
+        guarded("listing blobs", || self.inner.list(found))
+    }
+
+    fn stamp(&self, name: &str) -> Result<Option<BlobStamp>> {
+        guarded("looking for a blob", || self.inner.stamp(name))
+    }
+
+    fn open(&self, name: &str, size: u64, ahead: u64) -> Result<Option<Box<dyn ByteSource>>> {
+        guarded("opening a blob", || self.inner.open(name, size, ahead))
+    }
+
+    fn put(
+        &self,
+        name: &str,
+        record: &RecordBytes<'_>,
+        how: PutRule,
+        ready: &Ready<'_>,
+    ) -> Result<Written> {
+        guarded("writing a blob", || {
+            self.inner.put(name, record, how, ready)
+        })
+    }
+
+    fn note(&self, name: &str) -> Result<()> {
+        guarded("writing a note", || self.inner.note(name))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        guarded("removing a blob", || self.inner.remove(name))
+    }
+
+    fn shown(&self, name: &str) -> PathBuf {
+        let shown = guarded("naming a blob", || Ok(self.inner.shown(name)));
+        shown.unwrap_or_else(|_| PathBuf::from(name))
     }
 }
 

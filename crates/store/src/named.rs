@@ -1,6 +1,6 @@
 //! A file without a name that gets one for a while.
 
-use crate::scratch::fresh_name;
+use crate::scratch::under_fresh_name;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
 use rustix::io::{self, Errno};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,9 +19,12 @@ pub struct NamedFile {
 impl NamedFile {
     /// Gives the file a name in `directory`, which is on the same file system, and opens it by that name for direct I/O.
     pub(crate) fn of(file: &OwnedFd, directory: &Path) -> io::Result<Self> {
-        let path = directory.join(fresh_name());
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
-        fs::linkat(CWD, nameless, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+        let link = |name: &str| {
+            let path = directory.join(name);
+            fs::linkat(CWD, &nameless, CWD, path, AtFlags::SYMLINK_FOLLOW)
+        };
+        let path = directory.join(under_fresh_name(link)?.1);
         // No more flags: cuFile sees all flags of a descriptor and refuses one that it does not know.
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let opened = fs::open(&path, flags, Mode::empty());

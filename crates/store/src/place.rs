@@ -70,7 +70,9 @@ fn decoded(path: &str) -> Option<PathBuf> {
             continue;
         }
         let (digits, after) = rest.split_at_checked(2)?;
-        let digits = std::str::from_utf8(digits).ok()?;
+        // The parser of numbers accepts a sign.
+        let digits = std::str::from_utf8(digits).ok();
+        let digits = digits.filter(|digits| !digits.starts_with('+'))?;
         let byte = u8::from_str_radix(digits, 16).ok().filter(|byte| *byte > 0);
         bytes.push(byte?);
         rest = after;
@@ -123,6 +125,7 @@ mod tests {
             "file://a/b",
             "file:///%2",
             "file:///%zz",
+            "file:///%+f",
             "file:///%00",
         ] {
             assert!(Place::of(wrong).is_err(), "{wrong}");

@@ -94,16 +94,28 @@ pub(crate) fn fresh_name() -> String {
     )
 }
 
+/// Calls `make` with new names until one of them is free. A process of the same number, in another container or killed before, may
+/// have taken a name.
+pub(crate) fn under_fresh_name<T>(make: impl Fn(&str) -> io::Result<T>) -> io::Result<(T, String)> {
+    loop {
+        let name = fresh_name();
+        match make(&name) {
+            Err(Errno::EXIST) => {}
+            made => return Ok((made?, name)),
+        }
+    }
+}
+
 /// Makes a file under a new name and removes the name at once, for file systems without nameless files.
 fn unlinked(directory: &Path) -> io::Result<(OwnedFd, GrantedProperties)> {
-    let name = fresh_name();
     let folder = fs::open(
         directory,
         OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = fs::openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
+    let make = |name: &str| fs::openat(&folder, name, flags, Mode::RUSR | Mode::WUSR);
+    let (file, name) = under_fresh_name(make)?;
     fs::unlinkat(&folder, &name, AtFlags::empty())?;
     Ok((
         file,
@@ -172,6 +184,26 @@ mod tests {
         crate::conformance::run_all(&scratch);
         assert!(scratch.file().unwrap().is_none(), "it is in the page cache");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn names_that_others_took_are_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let next = fresh_name();
+        let (start, number) = next.rsplit_once('-').unwrap();
+        let first: u64 = number.parse().unwrap();
+        for number in first..first + 100 {
+            let taken = directory.path().join(format!("{start}-{number}"));
+            std::fs::write(taken, "others").unwrap();
+        }
+        unlinked(directory.path()).unwrap();
+        let file = nameless(directory.path(), OFlags::DIRECT);
+        let named = file.map(|file| NamedFile::of(&file, directory.path()));
+        assert!(!matches!(named, Ok(Err(Errno::EXIST))), "{named:?}");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            101 - usize::from(named.is_err())
+        );
     }
 
     #[test]

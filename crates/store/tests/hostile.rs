@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tierflow_store::container::{Element, Found, Head, Kind, RegionInfo, UNIT, checksum, scan};
-use tierflow_store::{Options, Repository};
+use tierflow_store::{Options, Region, Repository, Snapshot};
 
 fn sound() -> Head {
     let region = |name: &str, offset, element, shape: &[u64]| RegionInfo {
@@ -70,7 +70,7 @@ fn every_field_that_lies_is_found_out() {
     let head = sound();
     assert_eq!(records(&file(&head)), [head]);
     // A field, and a value with a right checksum that cannot be.
-    let wrong: [(usize, u64, &str); 20] = [
+    let wrong: [(usize, u64, &str); 22] = [
         (0, 0, "the magic"),
         (8, 1, "an epoch in format 1"),
         (8, 3, "format 3 without parts"),
@@ -91,6 +91,8 @@ fn every_field_that_lies_is_found_out() {
         (84, u32::MAX as u64, "regions without end"),
         (88, 3, "an unknown kind"),
         (96, u64::MAX, "a region behind the payload"),
+        (96, 464, "a region behind the next one"),
+        (96 + 128, 40, "a region within the one before"),
     ];
     for (at, value, what) in wrong {
         let mut bytes = file(&sound());
@@ -166,8 +168,8 @@ fn a_copy_of_a_file_in_a_payload_is_no_version() {
     let inner = file(&sound());
     {
         let repository = Repository::open(directory.path(), Options::default()).unwrap();
-        let regions = [tierflow_store::Region::new("file", &inner)];
-        let snapshot = tierflow_store::Snapshot::new(1, &regions);
+        let regions = [Region::new("file", &inner)];
+        let snapshot = Snapshot::new(1, &regions);
         repository.save(&snapshot).unwrap();
     }
     // With the outer head destroyed, the inner one comes into sight.
@@ -227,4 +229,21 @@ proptest! {
         }
         repository.scrub(None, &|_, _| {}).unwrap();
     }
+}
+
+#[test]
+fn a_segment_of_the_greatest_number_stops_no_save() {
+    let home = tempfile::tempdir().unwrap();
+    for ending in ["tfs", "open"] {
+        for _ in 0..2 {
+            let repository = Repository::open(home.path(), Options::default()).unwrap();
+            let name = format!("rank-0/s{}.{ending}", u64::MAX);
+            std::fs::write(home.path().join(name), b"bytes").unwrap();
+            let version = repository.latest(None).unwrap().map_or(0, |last| last + 1);
+            let regions = [Region::new("state", b"bytes")];
+            repository.save(&Snapshot::new(version, &regions)).unwrap();
+        }
+    }
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    assert_eq!(repository.versions().unwrap().len(), 4);
 }

@@ -71,3 +71,30 @@ fn parts_of_all_regions_come_back_as_if_they_were_one() {
     let error = piece.restore_range_parts(&mut parts);
     assert!(matches!(error, Err(Error::Argument(_))));
 }
+
+#[test]
+fn a_region_that_is_asked_for_twice_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    for (version, length) in [(1, 1000), (2, LARGE)] {
+        save(&repository, version, length);
+        let piece = repository.piece(version).unwrap();
+        let name = piece.regions()[0].name.as_str();
+        let (mut one, mut two) = (vec![0; length], vec![0; length]);
+        let error = piece.restore(&mut [(name, &mut one), (name, &mut two)]);
+        assert!(matches!(error, Err(Error::Argument(_))), "{error:?}");
+    }
+}
+
+#[test]
+fn regions_longer_than_all_records_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let pull = |_: u64, _: &mut [u8]| Ok(());
+    let regions = [
+        Region::new("a", b"bytes"),
+        Region::pulled("b", u64::MAX - 100, &pull),
+    ];
+    let saved = repository.save(&Snapshot::new(1, &regions));
+    assert!(matches!(saved, Err(Error::Argument(_))), "{saved:?}");
+}

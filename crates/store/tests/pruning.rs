@@ -4,7 +4,7 @@
 
 mod histories;
 
-use histories::{bytes_of, save, version_of};
+use histories::{bytes_of, fast_home, save, version_of};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -201,4 +201,33 @@ fn what_is_removed_is_gone_while_others_are_written() {
             });
         }
     });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_keep_others_from_being_rewritten() {
+    // Few failures are waited for, and the file is opened and looked at before it is read.
+    for (failures, before) in (0..320).map(|step| (1 + step % 16, step / 16)) {
+        let home = fast_home();
+        let faults = Arc::<Faults>::default();
+        // Each life has a segment of its own. The first one keeps fewer bytes, and so is rewritten first.
+        for (lost, stays, length) in [(1, 2, 100), (3, 4, 1000)] {
+            let repository = Repository::open(home.path(), Options::default()).unwrap();
+            save(&repository, lost, 100);
+            save(&repository, stays, length);
+        }
+        let open = || Repository::open(home.path(), Options::default()).unwrap();
+        let repository = faults.during(open);
+        faults.good_reads.store(before, Ordering::Relaxed);
+        faults.bad_reads.store(failures, Ordering::Relaxed);
+        let removed = repository.remove(&[1, 3].into());
+        let is_second_readable = faults.bad_reads.swap(0, Ordering::Relaxed) == 0;
+        if matches!(removed, Err(Error::Read { .. })) && is_second_readable {
+            let file = |number| home.path().join(format!("rank-0/s{number:020}.tfs"));
+            assert!(file(1).exists() && !file(2).exists(), "{failures}");
+            version_of(&repository, 2, 100);
+            version_of(&repository, 4, 1000);
+            return;
+        }
+    }
+    panic!("no read failed");
 }

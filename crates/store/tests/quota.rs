@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use tierflow_store::{Error, Options, Region, Repository, Snapshot};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tierflow_store::{Error, Faults, Options, Region, Repository, Snapshot};
 
 /// The bytes of the files of rank 0, in blocks.
 fn bytes_of(directory: &Path) -> u64 {
@@ -75,4 +77,22 @@ fn more_that_is_found_than_the_limit_can_be_removed_and_nothing_is_added_before(
     repository.remove(&(0..99).collect()).unwrap();
     save(&repository, 100).unwrap();
     assert!(bytes_of(home.path()) < 64 << 10);
+}
+
+#[test]
+fn a_segment_that_cannot_be_closed_takes_no_more_than_its_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let options = || Options::default().limit(Some(1 << 20));
+    let open = || Repository::open(home.path(), options()).unwrap();
+    let repository = faults.during(open);
+    let regions = [Region::new("state", &[7; 100])];
+    for version in 0..3 {
+        repository.save(&Snapshot::new(version, &regions)).unwrap();
+        faults.syncs_fail.store(true, Relaxed);
+        // The version lies in the current segment, which is closed before it is rewritten.
+        assert!(repository.remove(&[version].into()).is_err());
+        faults.syncs_fail.store(false, Relaxed);
+        assert_eq!(repository.used(), Some(bytes_of(home.path())), "{version}");
+    }
 }

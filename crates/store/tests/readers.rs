@@ -175,3 +175,19 @@ fn a_segment_is_written_the_way_that_others_read_it() {
         "open segments are written past the page cache"
     );
 }
+
+#[test]
+fn a_rank_whose_directory_vanished_is_not_listed() {
+    let home = tempfile::tempdir().unwrap();
+    for rank in 0..2 {
+        let options = Options::default().rank(rank, 2);
+        let repository = Repository::open(home.path(), options).unwrap();
+        save(&repository, 1, 100);
+    }
+    let reader = Repository::read_only(home.path(), Options::default().rank(0, 2)).unwrap();
+    assert_eq!(reader.ranks().unwrap(), [0, 1]);
+    assert_eq!(reader.versions().unwrap().len(), 1);
+    fs::remove_dir_all(home.path().join("rank-1")).unwrap();
+    assert_eq!(reader.versions().unwrap(), []);
+    assert_eq!(reader.ranks().unwrap(), [0]);
+}

@@ -1,12 +1,13 @@
 //! The copy of a range, part by part.
 
 use crate::media::{HostBytes, whole_blocks};
-use crate::record::ErrorSlot;
+use crate::record::{ErrorSlot, of_length};
 use crate::requests::Workers;
 use crate::route::{MediumKind, Route, route};
 use crate::under_way::UnderWay;
 use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::Stream;
 
 /// Bytes of one part between memories. A device copies two parts at a time, and a copy checks its stop flag between parts.
@@ -197,23 +198,23 @@ impl CopyContext {
                 let piece = from
                     .piece()
                     .map_err(|error| TransferError::source(error.into()))?;
-                to.copy(piece, &stop).map_err(ErrorSlot::of_copy)
+                let read_failed = piece.read_failed();
+                let copied = to.copy(piece, &stop);
+                copied.map_err(|error| ErrorSlot::of_copy(error, read_failed.load(Relaxed)))
             }
             (None, Some(record)) => self.write_record(record, length, |context, at, into| {
                 context.fill(from, at, into, None)
             }),
             (Some(record), _) => {
-                if in_place
-                    && record.length().is_ok_and(|stored| stored == length)
-                    && let Some(lent) = to.lend_mut(bytes)
-                {
+                if in_place && let Some(lent) = to.lend_mut(bytes) {
                     let mut lent = lent.map_err(TransferError::target)?;
                     if let Ok(into) = lent.bytes_mut() {
                         let read = record.read_whole(into, &stop);
                         return read.map_err(|error| TransferError::source(error.into()));
                     }
                 }
-                self.read_record(record, &|_| true, |context, at, bytes| {
+                let piece = record.piece().and_then(|piece| of_length(piece, length));
+                self.read_piece(piece, &|_| true, |context, at, bytes| {
                     context.give(to, at, bytes, None)
                 })
             }

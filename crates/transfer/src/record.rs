@@ -14,29 +14,19 @@ pub trait SourceRecord: Sync {
     /// The errors of the tier.
     fn piece(&self) -> StoreResult<Piece>;
 
-    /// Returns the length of the record in bytes.
-    ///
-    /// # Errors
-    /// The errors of the tier.
-    fn length(&self) -> StoreResult<u64> {
-        let piece = self.piece()?;
-        Ok(piece.regions().iter().map(|region| region.length).sum())
-    }
-
     /// Fills `into` with all bytes, and verifies every checksum.
     ///
     /// # Errors
-    /// The errors of the tier; [`StoreError::Cancelled`] once `stop` is set.
+    /// The errors of the tier; [`StoreError::Cancelled`] once `stop` is set; [`StoreError::Argument`] if the record has another
+    /// length than `into`.
     fn read_whole(&self, into: &mut [u8], stop: &Stop) -> StoreResult<()> {
         let stop = stop.clone();
-        let piece = self.piece()?.unless(move || stop.is_set());
+        let piece = of_length(self.piece()?, into.len() as u64)?.unless(move || stop.is_set());
         let mut rest = into;
         let mut regions = Vec::new();
         for region in piece.regions() {
-            let length = usize::try_from(region.length).unwrap_or(usize::MAX);
-            let (first, behind) = std::mem::take(&mut rest)
-                .split_at_mut_checked(length)
-                .ok_or_else(|| longer(&piece))?;
+            let length = region.length as usize;
+            let (first, behind) = std::mem::take(&mut rest).split_at_mut(length);
             regions.push((region.name.as_str(), first));
             rest = behind;
         }
@@ -69,11 +59,15 @@ pub trait TargetRecord: Sync {
     fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()>;
 }
 
-fn longer(piece: &Piece) -> StoreError {
-    let version = piece.version();
-    StoreError::Argument(format!(
-        "version {version} has another length than it had when it was found"
-    ))
+/// Returns the piece if all its regions together have this length.
+pub(crate) fn of_length(piece: Piece, bytes: u64) -> StoreResult<Piece> {
+    let (version, there) = (piece.version(), piece.info().bytes);
+    match there == bytes {
+        true => Ok(piece),
+        false => Err(StoreError::Argument(format!(
+            "version {version} has {there} bytes here and had {bytes} when it was found: restore another version"
+        ))),
+    }
 }
 
 /// Keeps the error of a copy while the store returns [`StoreError::Cancelled`] in its place.
@@ -96,12 +90,14 @@ impl ErrorSlot {
         }
     }
 
-    /// Assigns the error of a copy between records to one of its ends.
-    pub(crate) fn of_copy(error: StoreError) -> TransferError {
+    /// Assigns the error of a copy between records to one of its ends. `read_failed` is true if the piece of the source could not
+    /// be read.
+    pub(crate) fn of_copy(error: StoreError, read_failed: bool) -> TransferError {
         match error {
             StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
                 TransferError::source(error.into())
             }
+            error if read_failed => TransferError::source(error.into()),
             error => TransferError::target(error.into()),
         }
     }
@@ -136,14 +132,24 @@ impl CopyContext {
         &mut self,
         record: &dyn SourceRecord,
         wants: &(dyn Fn(Range<u64>) -> bool + Sync),
-        mut give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
+        give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
     ) -> Result<(), TransferError>
     where
         Self: Send,
     {
+        self.read_piece(record.piece(), wants, give)
+    }
+
+    /// Passes on a piece like [`read_record`](Self::read_record).
+    pub(crate) fn read_piece(
+        &mut self,
+        piece: StoreResult<Piece>,
+        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
+        mut give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
+    ) -> Result<(), TransferError> {
         let stop = self.stop();
         let slot = ErrorSlot::default();
-        let piece = record.piece().map(|piece| {
+        let piece = piece.map(|piece| {
             let stop = stop.clone();
             piece.unless(move || stop.is_set())
         });

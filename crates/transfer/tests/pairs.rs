@@ -7,7 +7,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{Choice, Device, Memory, open};
-use tierflow_store::{Piece, Pull, Region, Repository, Result as StoreResult, Scratch, Snapshot};
+use tierflow_store::{
+    Error as StoreError, Piece, Pull, Region, Repository, Result as StoreResult, Scratch, Snapshot,
+};
 use tierflow_sync::model::{AtomicBool, Ordering};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
 use tierflow_transfer::{
@@ -346,5 +348,128 @@ fn the_end_that_failed_is_named() {
         let named = matches!(&copied, Err(TransferError::Failed { end, .. }) if *end == expected);
         assert!(named, "{copied:?}");
         assert_eq!(asked, 2);
+    }
+}
+
+#[test]
+fn a_record_of_another_length_is_refused_and_overwrites_nothing() {
+    let device = open(Choice::Host).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let mut context = CopyContext::new(&device);
+    let below = place(&device, MediumKind::Directory, home.path()).unwrap();
+    put(&mut context, &below, 1, &content(31));
+    let kinds = [
+        MediumKind::Pinned,
+        MediumKind::Pageable,
+        MediumKind::Scratch,
+    ];
+    for kind in kinds {
+        let above = place(&device, kind, home.path()).unwrap();
+        for bytes in [SIZE - 4096, SIZE + 4096] {
+            put(&mut context, &above, 1, &content(7));
+            let (from, mut to) = (below.end(1), above.end(1));
+            let copied = context.copy(from.source(), to.target(), 0..bytes, None);
+            let is_refused = matches!(
+                copied,
+                Err(TransferError::Failed {
+                    end: FailedEnd::Source,
+                    ..
+                })
+            );
+            assert!(is_refused, "{kind:?}: {copied:?}");
+            assert!(get(&mut context, &above, 1) == content(7), "{kind:?}");
+        }
+    }
+    let Place::Records(repository, kind) = &below else {
+        panic!("it is a directory")
+    };
+    let record = Record {
+        repository,
+        version: 1,
+        kind: *kind,
+    };
+    for bytes in [SIZE - 1, SIZE + 1] {
+        let read = record.read_whole(&mut vec![0; bytes as usize], &Stop::default());
+        assert!(matches!(read, Err(StoreError::Argument(_))), "{read:?}");
+    }
+}
+
+/// A record of which no byte behind the head can be read.
+#[derive(Debug)]
+struct Unreadable {
+    bytes: Vec<u8>,
+    head: u64,
+    panics: bool,
+}
+
+impl tierflow_store::container::Source for Unreadable {
+    type Error = StoreError;
+
+    fn size(&self) -> StoreResult<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> StoreResult<()> {
+        let end = offset + bytes.len() as u64;
+        if end > self.head {
+            assert!(!self.panics, "on purpose");
+            return Err(StoreError::Remote("no answer".to_owned()));
+        }
+        bytes.copy_from_slice(&self.bytes[offset as usize..end as usize]);
+        Ok(())
+    }
+}
+
+/// A record in an object store that does not answer.
+struct Silent(bool, std::path::PathBuf);
+
+impl Source for Silent {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Objects
+    }
+
+    fn record(&self) -> Option<&dyn SourceRecord> {
+        Some(self)
+    }
+}
+
+impl SourceRecord for Silent {
+    fn piece(&self) -> StoreResult<Piece> {
+        let repository = Repository::read_only(&self.1, Default::default())?;
+        let piece = repository.own_piece(1)?;
+        let head = u64::from(piece.head().length);
+        let source = Unreadable {
+            bytes: std::fs::read(piece.path()).unwrap(),
+            head,
+            panics: self.0,
+        };
+        Piece::elsewhere(source, "silent", 1, None)
+    }
+}
+
+#[test]
+fn a_silent_source_is_not_blamed_on_the_target() {
+    let device = open(Choice::Host).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let mut context = CopyContext::new(&device);
+    let directory = home.path().join("below");
+    std::fs::create_dir(&directory).unwrap();
+    let below = Repository::open(&directory, Default::default()).unwrap();
+    let bytes = content(31);
+    let snapshot = [Region::new("version", &bytes)];
+    below.save(&Snapshot::new(1, &snapshot)).unwrap();
+    for panics in [false, true] {
+        let above = place(&device, MediumKind::Directory, home.path()).unwrap();
+        let mut to = above.end(1);
+        let from = Silent(panics, directory.clone());
+        let copied = context.copy(&from, to.target(), 0..SIZE, None);
+        let is_source = matches!(
+            copied,
+            Err(TransferError::Failed {
+                end: FailedEnd::Source,
+                ..
+            })
+        );
+        assert!(is_source, "{copied:?}");
     }
 }

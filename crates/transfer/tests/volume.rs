@@ -142,6 +142,18 @@ fn a_volume_is_as_large_as_its_stores_and_may_be_written_over_and_over() {
 /// How much more a faster store gets is asked of the map, where time is a number (`tierflow-placement`, `tests/chunk_map.rs`). This
 /// asks that a volume tells the map when its writes begin and end.
 #[test]
+fn empty_requests_are_aligned() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(vec![store(scratch(folder.path()), 1.0, 1)], FirstWithRoom);
+    // Empty memory lies anywhere.
+    let bytes = &mut [0; 2];
+    for at in 0..2 {
+        volume.write_at(0, &bytes[at..at]).unwrap();
+        volume.read_at(0, &mut bytes[at..at]).unwrap();
+    }
+}
+
+#[test]
 fn a_store_that_is_slower_than_its_calibration_is_left() {
     let home = tempfile::tempdir().unwrap();
     // Both are calibrated alike, so the first one is taken until its writes tell more.

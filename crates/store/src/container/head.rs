@@ -215,6 +215,7 @@ impl Head {
         for region in self.regions.iter().chain(&self.parts) {
             region.check()?;
         }
+        self.check_places()?;
         self.check_parts()?;
         let mut bytes = Vec::with_capacity(size as usize);
         bytes.extend(MAGIC);
@@ -319,11 +320,7 @@ impl Head {
         if head.format() != u32_at(bytes, 8) {
             return Err(Invalid("the fields are none of its format"));
         }
-        let ends = |region: &RegionInfo| region.offset.checked_add(region.length);
-        let payload = head.payload_length;
-        if (head.regions.iter()).any(|region| ends(region).is_none_or(|end| end > payload)) {
-            return Err(Invalid("a region ends behind the payload"));
-        }
+        head.check_places()?;
         head.check_parts()?;
         if rests.iter().any(|byte| *byte != 0) {
             return Err(Invalid("an unused field is not zero"));
@@ -368,6 +365,23 @@ impl Head {
             Some(least) if least <= self.length => Ok(()),
             _ => Err(Invalid("the tables do not fit into the head")),
         }
+    }
+
+    /// Checks that the regions lie within the payload, one behind the other.
+    fn check_places(&self) -> Result<(), Invalid> {
+        let mut end = 0;
+        for region in &self.regions {
+            if region.offset < end {
+                return Err(Invalid(
+                    "a region starts before the end of the previous one",
+                ));
+            }
+            let ends = region.offset.checked_add(region.length);
+            end = ends
+                .filter(|end| *end <= self.payload_length)
+                .ok_or(Invalid("a region ends behind the payload"))?;
+        }
+        Ok(())
     }
 
     /// Checks that the parts, if there are any, lie within the decoded payload.

@@ -37,6 +37,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), S::Error> {
         (**self).read(offset, bytes)
     }
+
+    fn data_from(&self, offset: u64) -> Result<Option<u64>, S::Error> {
+        (**self).data_from(offset)
+    }
 }
 
 impl Source for [u8] {

@@ -9,7 +9,7 @@ use super::snapshot::{Region, Snapshot};
 use super::truncate::Truncation;
 use super::{Heads, Options, Owned, Piece, Repository, State};
 use crate::container::{Kind, ManifestRow, encode_rows};
-use crate::{BlobStamp, Blobs, Error, PutRule, Ready, Result, Written};
+use crate::{BlobStamp, Blobs, Error, Guarded, PutRule, Ready, Result, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ impl Repository {
         options: Options,
         ranks: impl IntoIterator<Item = u32>,
     ) -> Self {
+        let blobs: Arc<dyn Blobs> = Arc::new(Guarded::new(blobs));
         let mut state = State::default();
         let order = options.order.clone().unwrap_or_default();
         let mut own = |rank| {
@@ -351,7 +352,7 @@ impl Repository {
         asked: &BTreeSet<u64>,
         stays: &dyn Fn(u64) -> bool,
     ) -> Result<u64> {
-        let going = {
+        let (going, versions) = {
             let mut state = self.state();
             let mut going = Vec::new();
             for rank in self.owned.keys() {
@@ -375,10 +376,10 @@ impl Repository {
             let saving: BTreeSet<u64> = state.saving.keys().copied().collect();
             going.retain(|one| one.name.name.version().is_none_or(|v| !saving.contains(&v)));
             going.sort_unstable();
-            state
-                .removing
-                .extend(going.iter().filter_map(|one| one.name.name.version()));
-            going
+            let versions = going.iter().filter_map(|one| one.name.name.version());
+            let versions: Arc<BTreeSet<u64>> = Arc::new(versions.collect());
+            state.removing.push(Arc::clone(&versions));
+            (going, versions)
         };
         let mut bytes = 0;
         let removed = going.iter().try_for_each(|one| {
@@ -388,24 +389,15 @@ impl Repository {
             Ok(())
         });
         let mut state = self.state();
-        for one in &going {
-            if let Some(version) = one.name.name.version() {
-                state.removing.remove(&version);
-            }
+        for rank in self.owned.keys() {
+            state.catalog_of(blobs, *rank).sort();
         }
-        let ranks: Vec<u32> = self.owned.keys().copied().collect();
-        for rank in ranks {
-            state.catalog_of(blobs, rank).sort();
-        }
+        state
+            .removing
+            .retain(|other| !Arc::ptr_eq(other, &versions));
         drop(state);
         self.removed.notify_all();
         removed.map(|()| bytes)
-    }
-
-    /// Waits until no other thread is removing this version.
-    pub(super) fn wait_for_removal(&self, version: u64) {
-        let is_removed = |state: &mut State| state.removing.contains(&version);
-        self.removed.wait_while(&mut self.state(), is_removed);
     }
 }
 

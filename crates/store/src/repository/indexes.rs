@@ -17,6 +17,8 @@ struct Index {
     rows: usize,
     /// Rows that are valid and that no newer index contains.
     live: usize,
+    /// True if a listing showed it. Listings may lack one that was just written.
+    is_listed: bool,
 }
 
 /// The indexes in the store, numbered from 1 in the order in which they were entered.
@@ -25,13 +27,13 @@ pub(crate) struct Indexes(Vec<Option<Index>>);
 
 impl Indexes {
     /// Enters an index of `rows` rows, and returns its number.
-    pub(crate) fn add(&mut self, path: String, rank: u32, rows: usize) -> u32 {
-        let live = 0;
+    pub(crate) fn add(&mut self, path: String, rank: u32, rows: usize, is_listed: bool) -> u32 {
         self.0.push(Some(Index {
             path,
             rank,
             rows,
-            live,
+            live: 0,
+            is_listed,
         }));
         u32::try_from(self.0.len()).unwrap_or(0)
     }
@@ -82,11 +84,15 @@ impl Indexes {
         Some(self.0.get_mut(at)?.take()?.path)
     }
 
-    /// Removes the entries of indexes that are no longer in the store.
+    /// Removes the entries of indexes that a listing showed before and this one does not.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
-        for index in &mut self.0 {
-            if index.as_ref().is_some_and(|index| !is_there(&index.path)) {
-                *index = None;
+        for entry in &mut self.0 {
+            let shown = entry.as_mut().map(|index| {
+                let before = std::mem::replace(&mut index.is_listed, is_there(&index.path));
+                before && !index.is_listed
+            });
+            if shown == Some(true) {
+                *entry = None;
             }
         }
     }
@@ -99,13 +105,13 @@ mod tests {
     #[test]
     fn worn_ones_are_those_with_few_rows_that_count_and_many_small_ones() {
         let mut indexes = Indexes::default();
-        let large = indexes.add("large".to_owned(), 0, MOST_ROWS);
-        let other = indexes.add("other".into(), 1, BATCH);
+        let large = indexes.add("large".to_owned(), 0, MOST_ROWS, true);
+        let other = indexes.add("other".into(), 1, BATCH, true);
         (0..MOST_ROWS).for_each(|_| indexes.add_live(large));
         assert!(indexes.to_compact(0).is_empty());
         assert_eq!(indexes.to_compact(1), [other], "nothing of it counts");
         let small: Vec<u32> = (0..SMALL_ONES)
-            .map(|number| indexes.add(number.to_string(), 0, 1))
+            .map(|number| indexes.add(number.to_string(), 0, 1, true))
             .collect();
         assert_eq!(indexes.to_compact(0), small, "they are empty");
         small.iter().for_each(|number| indexes.add_live(*number));
@@ -118,5 +124,12 @@ mod tests {
         assert!(indexes.knows("large") && !indexes.knows("0"));
         indexes.retain(|path| path != "large");
         assert!(!indexes.knows("large"));
+        // A listing that lags behind what was written.
+        indexes.add("new".to_owned(), 0, BATCH, false);
+        indexes.retain(|_| false);
+        assert!(indexes.knows("new"));
+        indexes.retain(|path| path == "new");
+        indexes.retain(|_| false);
+        assert!(!indexes.knows("new"));
     }
 }

@@ -233,7 +233,7 @@ impl State {
         };
         let take = |(rank, path, rows): (u32, String, Vec<u8>)| {
             let count = rows.len() / ROW;
-            let number = self.listing.indexes.add(path, rank, count);
+            let number = self.listing.indexes.add(path, rank, count, true);
             for (record, size, tag) in of_rows(&rows) {
                 let name = BlobName {
                     rank,
@@ -361,7 +361,8 @@ impl State {
 
     /// Enters an index that was written.
     pub(super) fn add_index(&mut self, path: String, rank: u32, part: &IndexPart) {
-        let number = self.listing.indexes.add(path, rank, part.blobs.len());
+        let count = part.blobs.len();
+        let number = self.listing.indexes.add(path, rank, count, false);
         for (name, tag) in &part.blobs {
             if let Some(entry) = self.entry(*name).filter(|entry| entry.tag == *tag) {
                 let old = std::mem::replace(&mut entry.index, number);

@@ -205,14 +205,20 @@ impl Repository {
 /// Exchanges bytes over the directory that the ranks share. Each rank has opened it as its own rank.
 impl Collective for Repository {
     /// # Errors
-    /// [`Error::Argument`] if the directory is open only for reading. [`Error::File`] and [`Error::Full`] if the rank's own notice
+    /// [`Error::Argument`] if the directory is open only for reading, and for several ranks over blobs. [`Error::File`] and [`Error::Full`] if the rank's own notice
     /// cannot be written. After `patience`, the error of reading the notice of a rank that did not come if that notice is
     /// unreadable, else [`Error::Absent`].
     fn all_gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
         self.writer()?;
         let Some(directory) = self.directory(rank) else {
-            return Ok(vec![mine.to_vec()]);
+            return match ranks {
+                1 => Ok(vec![mine.to_vec()]),
+                _ => Err(Error::Argument(
+                    "ranks cannot meet through blobs: name a directory that all of them share"
+                        .to_owned(),
+                )),
+            };
         };
         let fresh = || Notice {
             agreed: vec![0; ranks as usize],

@@ -67,7 +67,7 @@ use lock::Lock;
 use quota::Quota;
 use segment::Packer;
 use spare::SpareFiles;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use tierflow_sync::{Condvar, Mutex, MutexGuard, RwLock, rank};
@@ -365,13 +365,15 @@ impl Repository {
             Top::Directory(top) => top,
             Top::Blobs(blobs) => return state.list(&**blobs),
         };
-        for name in top.names()? {
-            let rank = name
-                .strip_prefix("rank-")
-                .and_then(|rank| rank.parse().ok());
-            let Some(rank) = rank.filter(|rank| rank_name(*rank) == name) else {
-                continue;
-            };
+        let names = top.names()?;
+        let listed = names.iter().filter_map(|name| {
+            let rank = name.strip_prefix("rank-")?.parse().ok()?;
+            (rank_name(rank) == *name).then_some(rank)
+        });
+        // A directory that is known and not listed is looked up by its name: it was removed, or the listing lags.
+        let known = state.catalogs.keys().chain(state.refused.keys());
+        let ranks: BTreeSet<u32> = listed.chain(known.copied()).collect();
+        for rank in ranks {
             match self.refresh_rank(state, rank) {
                 // A refused directory of one rank does not prevent the reading of the others.
                 Err(Error::Refused { path, why }) if rank != self.options.rank => {

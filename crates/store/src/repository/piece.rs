@@ -14,6 +14,8 @@ use crate::{Error, Result};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The piece of one rank of a version. An open piece stays readable after a pruning.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub struct Piece {
     threads: usize,
     older: Option<u64>,
     stop: CancelCheck,
+    read_failed: Arc<AtomicBool>,
 }
 
 /// Tells whether to stop reading a piece.
@@ -116,6 +119,7 @@ impl Piece {
                     threads,
                     older,
                     stop: CancelCheck::default(),
+                    read_failed: Arc::default(),
                 })
             }
             Some(Found::Record(_)) => Err(damaged("another record lies in the place of this one")),
@@ -148,6 +152,7 @@ impl Piece {
                     threads: threads.max(1),
                     older,
                     stop: CancelCheck::default(),
+                    read_failed: Arc::default(),
                 });
             }
             Some(Found::Damage { what, .. }) => what.what(),
@@ -180,6 +185,18 @@ impl Piece {
             Some(is_cancelled) if is_cancelled() => Err(Error::Cancelled),
             _ => Ok(()),
         }
+    }
+
+    /// Returns a flag that is set once bytes of the piece could not be read or verified. With it, a caller that gave the piece away
+    /// tells a failure of this piece from other failures.
+    #[must_use]
+    pub fn read_failed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.read_failed)
+    }
+
+    /// Sets the flag if a read failed.
+    fn noted<T>(&self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|_| self.read_failed.store(true, Relaxed))
     }
 
     /// Returns the number of the version.
@@ -264,7 +281,7 @@ impl Piece {
     /// verified.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an unknown name or a wrong length, before anything is read. [`Error::Damaged`], which names an older
+    /// [`Error::Argument`] for an unknown name, a name given twice or a wrong length, before anything is read. [`Error::Damaged`], which names an older
     /// version to continue with, and [`Error::Read`]; both leave the memory unspecified.
     pub fn restore(&self, into: &mut [(&str, &mut [u8])]) -> Result<()> {
         let mut targets = Vec::with_capacity(into.len());
@@ -284,8 +301,7 @@ impl Piece {
                 targets.push((region.offset, &mut **bytes));
             }
         }
-        targets.sort_by_key(|(offset, _)| *offset);
-        self.read_parts(self.cut(targets, false), &|_| {})
+        self.restore_apart(targets)
     }
 
     /// Fills memory with parts of a region, each from its own offset. The parts must not overlap. The blocks around the parts are
@@ -365,8 +381,8 @@ impl Piece {
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.go_on()?;
         if let PieceSource::Other(source, _) = &self.source {
-            guarded("reading", || source.read(self.place_of(offset), bytes))?;
-            return self.check(offset, bytes);
+            let read = guarded("reading", || source.read(self.place_of(offset), bytes));
+            return self.noted(read.and_then(|()| self.check(offset, bytes)));
         }
         let mut memory = Aligned::default();
         bytes.copy_from_slice(self.checked(offset, bytes.len(), &mut memory)?);
@@ -443,9 +459,8 @@ impl Piece {
         memory: &'m mut Aligned,
     ) -> Result<&'m [u8]> {
         self.go_on()?;
-        let bytes = self.source.read(self.place_of(offset), length, memory)?;
-        self.check(offset, bytes)?;
-        Ok(bytes)
+        let read = self.source.read(self.place_of(offset), length, memory);
+        self.noted(read.and_then(|bytes| self.check(offset, bytes).map(|()| &*bytes)))
     }
 
     /// Verifies the blocks of the payload from `offset` on.

@@ -364,8 +364,8 @@ fn prune_catalog(
                     full = Some(error);
                 }
             }
-            // A file that cannot be removed does not keep others from being removed.
-            Err(error @ Error::File { .. }) => done = done.and(Err(error)),
+            // A file that cannot be read or removed does not keep others from being removed.
+            Err(error @ (Error::File { .. } | Error::Read { .. })) => done = done.and(Err(error)),
             Err(error) => {
                 done = Err(error);
                 break;

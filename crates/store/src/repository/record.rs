@@ -66,6 +66,8 @@ impl Name {
         let number = number.parse().ok()?;
         match (text.get(..1)?, text.get(21..)?) {
             ("v", ".tfc") => Some((Self::Alone(number), true)),
+            // No writer gets so far: a larger number leaves none for the next segment.
+            ("s", _) if number > u64::MAX / 2 => None,
             ("s", ".tfs") => Some((Self::Segment(number), true)),
             ("s", ".open") => Some((Self::Segment(number), false)),
             _ => None,

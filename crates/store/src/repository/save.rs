@@ -12,6 +12,7 @@ use super::snapshot::{Layout, Snapshot};
 use super::{Heads, Owned, OwnedFiles, Piece, Repository, State, Top};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow};
 use crate::file::BLOCK;
+use crate::panics::guarded;
 use crate::{Error, Ready, Result};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -56,6 +57,7 @@ impl Repository {
         snapshots: &[Snapshot<'_>],
         ready: &Ready<'_>,
     ) -> Result<()> {
+        let ready: &Ready<'_> = &|| guarded("waiting to publish", ready);
         let owned = self.writer()?;
         self.list_own()?;
         if let [snapshot] = snapshots
@@ -107,6 +109,7 @@ impl Repository {
     }
 
     pub(crate) fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        let ready: &Ready<'_> = &|| guarded("waiting to publish", ready);
         let owned = self.writer()?;
         let (rank, head) = (self.options.rank, piece.head());
         if piece.rank() != (rank, self.options.ranks) {
@@ -428,8 +431,10 @@ impl Repository {
         base: Option<u64>,
         copy: Option<Identity>,
     ) -> Result<()> {
-        self.wait_for_removal(version);
         let mut state = self.state();
+        let is_removed =
+            |state: &mut State| state.removing.iter().any(|set| set.contains(&version));
+        self.removed.wait_while(&mut state, is_removed);
         if self.blobs().is_some() {
             // A piece that already has the number is compared later, when the identity of the new piece is known.
             return match state.saving.contains_key(&version) {

@@ -215,11 +215,8 @@ impl Packer {
             true => open.end > 0 && open.end + bytes as u64 > self.most,
             false => open.end >= self.most,
         };
-        if open.as_ref().is_some_and(is_complete) {
-            let closed = self.close(open);
-            // If the close fails, the segment stays readable as it is, and is closed when the directory is opened again.
-            *open = None;
-            closed?;
+        if let Some(complete) = open.take_if(|open| is_complete(open)) {
+            self.close(&complete)?;
         }
         let open = match open {
             Some(open) => open,
@@ -304,42 +301,39 @@ impl Packer {
         })
     }
 
-    /// Closes the current segment: writes the index of its records at the end, and publishes it.
-    fn close(&self, open: &mut Option<Open>) -> Result<()> {
-        let Some(segment) = open.as_mut() else {
-            return Ok(());
-        };
+    /// Closes a segment: writes the index of its records at the end, and publishes it. If that fails, the segment stays readable as
+    /// it is, and is closed when the directory is opened again.
+    fn close(&self, segment: &Open) -> Result<()> {
         let file = Name::Segment(segment.number);
         let name = file.unpublished();
         if segment.index.is_empty() {
-            *open = None;
             return self.directory.remove(&name);
         }
         let index = whole_index(&segment.index, segment.epoch, segment.end)?;
         let length = segment.end + index.len().next_multiple_of(BLOCK) as u64;
         let more = length.saturating_sub(segment.claimed);
         self.directory.claim(more, Purpose::Upkeep)?;
-        let end = write_all(
-            &segment.file,
-            segment.end,
-            [index.as_slice()],
-            &mut Aligned::default(),
-        )?;
-        self.directory.truncate(&name, &segment.file, end)?;
-        self.directory.sync_file(&name, &segment.file)?;
-        self.directory.publish(&name, &file.published())?;
-        *open = None;
-        Ok(())
+        let write = || {
+            let parts = [index.as_slice()];
+            let end = write_all(&segment.file, segment.end, parts, &mut Aligned::default())?;
+            self.directory.truncate(&name, &segment.file, end)?;
+            self.directory.sync_file(&name, &segment.file)?;
+            self.directory.publish(&name, &file.published())
+        };
+        write().inspect_err(|_| {
+            let counted = |name: &str| self.directory.counted(name);
+            let taken = counted(&name).max(counted(&file.published()));
+            let taken = taken.next_multiple_of(BLOCK as u64);
+            let claimed = segment.claimed + more;
+            self.directory.give(claimed.saturating_sub(taken));
+        })
     }
 
     /// Publishes the current segment. The next save begins another one.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut queue = self.wait(self.queue(), |queue| !queue.is_led);
-        let mut open = queue.open.take();
-        let result = self.close(&mut open);
-        // If the close failed, the segment stays readable as it is, and is closed when the directory is opened again.
-        drop(open);
-        result
+        let open = queue.open.take();
+        open.map_or(Ok(()), |open| self.close(&open))
     }
 
     /// Writes a batch as a whole segment under a new number. Overwrites no segment, so a reader finds either the old segment or
@@ -388,6 +382,8 @@ pub(super) fn close_left(directory: &Directory, file: Name, seen: &FileEntry) ->
     let rest = seen.details().whole % BLOCK as u64;
     let mut end = seen.details().whole - rest;
     if rest > 0 {
+        // The file may end within the block.
+        directory.truncate(&name, &output, end + BLOCK as u64)?;
         // The bytes behind it never became a batch.
         let mut memory = Aligned::default();
         let block = memory.get_mut(BLOCK);

@@ -4,6 +4,7 @@ use super::Piece;
 use super::encoded::RecordLabel;
 use crate::container::{BLOCK_BYTES, Element, Head, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
+use crate::panics::guarded;
 use crate::{Error, Result};
 
 /// Fills memory with the bytes of a region from an offset on. Several threads call it.
@@ -44,7 +45,7 @@ impl Bytes<'_> {
                 into.copy_from_slice(&bytes[from..from + into.len()]);
                 Ok(())
             }
-            Self::Pulled(_, pull) => pull(offset, into),
+            Self::Pulled(_, pull) => guarded("fetching a region", || pull(offset, into)),
         }
     }
 }
@@ -154,7 +155,10 @@ impl<'a> Layout<'a> {
             };
             info.check()
                 .map_err(|what| refused(format!("region {:?}: {what}", region.name)))?;
-            end = round_up(end + info.length, unit).ok_or_else(too_large)?;
+            let ends = end.checked_add(info.length);
+            end = ends
+                .and_then(|end| round_up(end, unit))
+                .ok_or_else(too_large)?;
             regions.push(info);
         }
         let parts = snapshot.regions.iter().flat_map(|region| region.parts);

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::container::ManifestRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -25,8 +26,8 @@ pub(super) struct State {
     /// Versions whose save failed although their pieces may be there: a write to a blob may have succeeded, or a later piece of the
     /// same call, or the manifest, may have failed.
     pub(super) unconfirmed: BTreeSet<u64>,
-    /// Versions whose blobs are being removed.
-    pub(super) removing: BTreeSet<u64>,
+    /// For each removal of blobs that is under way, its versions.
+    pub(super) removing: Vec<Arc<BTreeSet<u64>>>,
 }
 
 /// A whole version.

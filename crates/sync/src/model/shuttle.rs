@@ -241,7 +241,8 @@ impl<T> ShuttleSender<T> {
 
 impl<T> ShuttleReceiver<T> {
     pub fn is_there(&self) -> bool {
-        self.0.len() > 0
+        let state = self.0.0.lock();
+        !state.queue.is_empty() || state.senders == 0
     }
 
     pub fn recv(&self, deadline: Option<Instant>) -> Option<T> {

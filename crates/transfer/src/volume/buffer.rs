@@ -26,5 +26,6 @@ impl AlignedBuffer {
 
 /// Returns true if address and length of these bytes are aligned.
 pub(crate) fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
-    bytes.as_ptr().align_offset(alignment) == 0 && bytes.len().is_multiple_of(alignment)
+    let is_placed = bytes.is_empty() || bytes.as_ptr().align_offset(alignment) == 0;
+    is_placed && bytes.len().is_multiple_of(alignment)
 }
