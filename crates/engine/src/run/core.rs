@@ -49,6 +49,7 @@ impl CommandDispatcher<'_> {
             let told = Reply {
                 answer,
                 at_once,
+                may_wake: caller.may_wake,
                 heard_ns: caller.heard_ns,
                 answered_ns: self.now_ns.max(caller.heard_ns),
                 ended_by: by.map(|job| job.transfer.id.0),
