@@ -152,6 +152,10 @@ impl Executor for CommandDispatcher<'_> {
         if let Some(durable) = durable(&tier.0) {
             durable.drop_copy(version, dropped);
         }
+        if is_discarded {
+            let all = (0..self.tiers.len()).filter_map(|tier| durable(&tier));
+            all.for_each(|durable| durable.forget(version));
+        }
         if tier.0 + 1 == self.tiers.len() {
             let above = (0..tier.0).filter_map(|tier| durable(&tier));
             above.for_each(|durable| durable.drop_unfit(version));
