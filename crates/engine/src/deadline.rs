@@ -97,6 +97,11 @@ impl<'a> Deadline<'a> {
         self.end.is_some_and(|(_, patience)| patience.is_zero())
     }
 
+    /// Returns true if the wait calls a function of the application.
+    pub(crate) fn has_interrupt(self) -> bool {
+        self.interrupt.is_some()
+    }
+
     /// Returns the time at which a wait has to call [`goes_on`](Self::goes_on).
     pub(crate) fn next_look(self) -> Option<Instant> {
         let look = self.interrupt.map(|_| Instant::now() + LOOK);

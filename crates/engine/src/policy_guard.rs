@@ -57,6 +57,9 @@ impl Policy for GuardedPolicy {
     }
 
     fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
+        if self.panicked.get().is_some() {
+            return Residency.windows();
+        }
         let windows = caught(&self.panicked, || self.policy.windows()).flatten()?;
         let panicked = Arc::clone(&self.panicked);
         Some(Box::new(GuardedWindows { windows, panicked }))
@@ -126,5 +129,33 @@ mod tests {
             assert_eq!((guarded.follows_hints(), guarded.predicts()), facts);
             assert_eq!(guarded.name(), name);
         }
+    }
+
+    /// Notes that it was asked for windows.
+    #[derive(Debug)]
+    struct Asked(Arc<OnceLock<()>>);
+
+    impl Policy for Asked {
+        fn standing(&self, usage: &Usage) -> Standing {
+            Residency.standing(usage)
+        }
+
+        fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
+            self.0.get_or_init(|| ());
+            None
+        }
+
+        fn name(&self) -> &'static str {
+            "asked"
+        }
+    }
+
+    #[test]
+    fn a_policy_that_panicked_is_not_asked_for_windows() {
+        let asked = Arc::default();
+        let (guarded, panicked) = GuardedPolicy::new(Box::new(Asked(Arc::clone(&asked))));
+        panicked.set("once".to_owned()).unwrap();
+        assert!(guarded.windows().is_none());
+        assert!(asked.get().is_none());
     }
 }

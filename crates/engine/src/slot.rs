@@ -5,7 +5,7 @@ mod call;
 use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline};
 use crate::plan::{Event, Piece, Place, TierId};
-use crate::run::{Medium, PlanGuard};
+use crate::run::{Medium, NewVersion, PlanGuard};
 use crate::{Call, Engine, Error, Result, Version};
 use call::{EngineRef, SlotCall};
 use std::borrow::Borrow;
@@ -36,6 +36,10 @@ impl<'a> ProduceSlot<'a> {
             ticket,
             place,
         };
+        // An earlier version with this number may have had names, or no bytes.
+        engine
+            .shared
+            .note(None, &mut NewVersion::plain(version, size));
         engine.shared.pending.settle(&place, Access::Write);
         let media = &engine.shared.tiers[place.tier.0].medium;
         match media.lend_mut(place.offset..place.offset + place.size) {
@@ -274,6 +278,9 @@ impl ProduceSlot<'_> {
     /// Makes the bytes the checkpoint. Copies nothing and takes microseconds for any size. All writes to the bytes must be over.
     /// Use [`ProduceSlot::commit_after`] if a stream still writes.
     pub fn commit(mut self) {
+        if self.call.engine.at_home().is_err() {
+            return;
+        }
         let engine = self.call.engine.clone();
         let clock = engine.shared.blocked.begin(CallKind::Produce);
         drop(self.loan.take());

@@ -127,7 +127,8 @@ impl Suspension<'_> {
     ///
     /// # Errors
     /// [`Error::Stalled`] if the version cannot reach the lowest tier; [`Error::Discarded`] if it was discarded
-    /// meanwhile.
+    /// meanwhile; [`Error::Storage`] if it is on the nodes alone, and [redundancy](crate::EngineBuilder::redundancy) protects
+    /// nothing any more.
     pub fn wait(self) -> Result<bool> {
         let deadline = Deadline::by(self.deadline);
         self.wait_until(deadline)
@@ -146,19 +147,21 @@ impl Suspension<'_> {
         let (Some(version), Some(asked)) = (self.version, self.asked) else {
             return Ok(false);
         };
-        let clock = self.engine.shared.blocked.begin(CallKind::Wait);
-        let waited = match self.engine.shared.await_suspended(asked, deadline) {
-            Some(Answer::Done(Err(refusal))) => match self.engine.is_durable(version) {
+        let engine = self.engine;
+        let clock = engine.shared.blocked.begin(CallKind::Wait);
+        let waited = match engine.shared.await_suspended(asked, deadline) {
+            Some(Answer::Done(Err(refusal))) => match engine.is_durable(version) {
                 // Another suspension replaced this one after the version became durable.
-                true if matches!(refusal, Refusal::Stalled { .. }) => Ok(true),
-                _ => Err(self.engine.refused(version, 0, refusal)),
+                true if matches!(refusal, Refusal::Stalled { .. }) => Ok(()),
+                _ => Err(engine.refused(version, 0, refusal)),
             },
-            Some(_) => Ok(true),
-            None if self.engine.is_durable(version) => Ok(true),
-            None => match deadline.passed() {
-                Error::TimedOut { .. } => Ok(false),
-                interrupted => Err(interrupted),
-            },
+            Some(_) => engine.wait_protected(&engine.to_protect(Some(version)), deadline),
+            None if engine.is_durable(version) => Ok(()),
+            None => Err(deadline.passed()),
+        };
+        let waited = match waited {
+            Err(Error::TimedOut { .. }) => Ok(false),
+            waited => waited.map(|()| true),
         };
         if waited.is_ok() {
             clock.done(0);

@@ -23,15 +23,15 @@ impl Engine {
     ) -> Result<Vec<RegionInfo>> {
         let size = self.restore_size_until(deadline, version)?;
         let layouts = &self.shared.layouts;
-        if let Some(layout) = layouts.get(version) {
-            return Ok(layout.to_vec());
-        }
-        let found = match layouts.may_be_adopted(version) {
-            true => self.look_until(deadline, move |shared| {
-                let mut durable = shared.tiers.iter().filter_map(|tier| tier.medium.durable());
-                Ok(durable.find_map(|durable| durable.layout(version)))
-            })?,
-            false => None,
+        let found = match layouts.get(version) {
+            Some(layout) => Some(layout.to_vec()),
+            None if layouts.may_be_adopted(version) => {
+                self.look_until(deadline, move |shared| {
+                    let mut durable = shared.tiers.iter().filter_map(|tier| tier.medium.durable());
+                    Ok(durable.find_map(|durable| durable.layout(version)))
+                })?
+            }
+            None => None,
         };
         let is_all = |layout: &Vec<RegionInfo>| {
             layout.iter().map(|region| region.length).sum::<u64>() == size

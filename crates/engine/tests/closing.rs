@@ -5,6 +5,7 @@
 mod vaults;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -160,7 +161,10 @@ impl Protector for SlowNodes {
     }
 
     fn wait(&self, _: Option<u64>, patience: Duration) -> Result<bool> {
-        std::thread::sleep(patience.min(STEP));
+        let begun = Instant::now();
+        while !self.is_protected(0) && begun.elapsed() < patience {
+            std::thread::sleep(patience.min(STEP));
+        }
         Ok(self.is_protected(0))
     }
 
@@ -180,11 +184,10 @@ impl Protector for SlowNodes {
     }
 }
 
-#[test]
-fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
-    let node = tempfile::tempdir().unwrap();
+/// Returns an engine with version 1, which other ranks are slow to protect.
+fn among_slow_nodes(node: &Path) -> Engine {
     let engine = Engine::builder(&open(Choice::Host).unwrap())
-        .node_local(node.path())
+        .node_local(node)
         .group(Group::new(0, 1, 1))
         .redundancy(OfSlowNodes)
         .closing_patience(PATIENCE)
@@ -193,6 +196,25 @@ fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
     engine
         .checkpoint(1, &[Region::from([7_u8; 9].as_slice())])
         .unwrap();
+    engine
+}
+
+#[test]
+fn a_suspension_waits_until_other_ranks_protect_its_version() {
+    let node = tempfile::tempdir().unwrap();
+    let engine = among_slow_nodes(node.path());
+    let deadline = Instant::now() + 100 * PATIENCE;
+    let suspension = engine.suspend(Some(1), deadline).unwrap();
+    assert!(suspension.wait().unwrap());
+    assert!(engine.is_durable(1));
+    let late = engine.suspend(Some(1), Instant::now()).unwrap();
+    assert!(late.wait().unwrap(), "it is durable already");
+}
+
+#[test]
+fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
+    let node = tempfile::tempdir().unwrap();
+    let engine = among_slow_nodes(node.path());
     engine.call().within(PATIENCE).settle().unwrap();
     let metrics = engine.metrics();
     assert_eq!(metrics.wait.count, 1, "one part of the wait succeeded");

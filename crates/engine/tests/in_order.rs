@@ -94,6 +94,55 @@ fn what_fails_is_not_overtaken() {
     }
 }
 
+/// Fails to keep version 0 once version 1 has come. Holds version 1 until it may go on.
+#[derive(Debug, Default)]
+struct Unneeded {
+    /// The number of saves of version 1, and true once it may go on.
+    state: Mutex<(u32, bool)>,
+    changed: Condvar,
+}
+
+impl Watch for Unneeded {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        match call {
+            Call::Save(0) => {
+                let waits = |(saves, _): &mut (u32, bool)| *saves == 0;
+                drop(self.changed.wait_while(state, waits).unwrap());
+                Err(StoreError::Remote("not today".to_owned()))
+            }
+            Call::Save(1) => {
+                state.0 += 1;
+                self.changed.notify_all();
+                let waits = |(_, may_go_on): &mut (u32, bool)| !*may_go_on;
+                drop(self.changed.wait_while(state, waits).unwrap());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_version_that_failed_and_was_given_up_holds_up_no_other() {
+    let home = home();
+    let vault = Watched::new(&home.far, Unneeded::default());
+    let builder = builder().durable_in_order(true);
+    let tier = Tier::vault(Arc::clone(&vault) as _);
+    let engine = builder.tier(tier).build().unwrap();
+    (0..2).for_each(|version| checkpoint(&engine, version));
+    while engine.metrics().hops.iter().all(|hop| hop.failed == 0) {
+        std::thread::yield_now();
+    }
+    engine.discard(0).unwrap();
+    vault.state.lock().unwrap().1 = true;
+    vault.changed.notify_all();
+    engine.wait().unwrap();
+    assert_eq!(listed(&home.far), [1]);
+    let (saves, _) = *vault.state.lock().unwrap();
+    assert_eq!(saves, 1, "the bytes of version 1 were written in vain");
+}
+
 #[test]
 fn histories_that_are_read_back_are_kept_in_order() {
     let home = home();

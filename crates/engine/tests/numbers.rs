@@ -1,10 +1,35 @@
-//! Numbers of versions that several users of one engine choose.
+//! Numbers of versions: several users of one engine choose them, and numbers that are free again serve new versions.
 
 #![allow(clippy::unwrap_used)]
 
+mod groups;
+mod history;
+mod home;
+
+use groups::together;
+use history::{checkpoint, host, restored};
+use home::home;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error};
+use tierflow_engine::{Element, Engine, EngineBuilder, Error, Group, Region, Version};
 use tierflow_testing::assert_matches;
+
+const LENGTH: usize = 64;
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&host()).host_cache(1 << 20)
+}
+
+fn produce(engine: &Engine, version: Version) {
+    let mut slot = engine.call().produce(version, LENGTH).unwrap();
+    slot.bytes_mut().unwrap().fill(7);
+    slot.commit();
+}
+
+/// Returns the names of a version's regions.
+fn names(engine: &Engine, version: Version) -> Vec<String> {
+    let regions = engine.regions(version).unwrap().into_iter();
+    regions.map(|region| region.name).collect()
+}
 
 #[test]
 fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
@@ -42,4 +67,76 @@ fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
         Err(Error::NoNumbers { count: u64::MAX })
     );
     assert_eq!(engine.reserve(1).unwrap(), 2043..2044);
+}
+
+/// The first version with the number has no bytes; the second one is produced in place.
+#[test]
+fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
+    let home = home();
+    let group = |run| {
+        together(2, |rank| {
+            let group = Group::new(rank, 2, run);
+            builder().external(&home.far).group(group).build().unwrap()
+        })
+    };
+    for engine in group(1) {
+        engine.checkpoint(5, &[]).unwrap();
+        engine.checkpoint(6, &[]).unwrap();
+        engine.wait().unwrap();
+    }
+    for engine in group(2) {
+        assert_eq!(engine.restore_size(5).unwrap(), 0);
+        engine.discard(5).unwrap();
+        produce(&engine, 5);
+        assert_eq!(engine.restore_size(5).unwrap(), LENGTH as u64);
+        drop(engine.call().consume(5).unwrap());
+        engine.wait().unwrap();
+    }
+    for engine in group(3) {
+        assert_eq!(restored(&engine, 5).unwrap(), [7; LENGTH]);
+        assert_eq!(engine.restore_size(6).unwrap(), 0);
+    }
+}
+
+/// The first version with the number fails after the plan has granted its place.
+#[test]
+fn the_regions_of_a_checkpoint_that_failed_are_not_those_of_the_next() {
+    let home = home();
+    let memory = host().alloc(LENGTH).unwrap();
+    let engine = builder().external(&home.far).build().unwrap();
+    let lent = memory.lend_mut(0..LENGTH).unwrap();
+    let region = Region::from(&memory).array("field", Element::F64, &[8]);
+    assert_matches!(engine.checkpoint(1, &[region]), Err(Error::Device(_)));
+    drop(lent);
+    produce(&engine, 1);
+    assert_eq!(names(&engine, 1), ["checkpoint"]);
+    engine.wait().unwrap();
+    drop(engine);
+    let engine = builder().external(&home.far).build().unwrap();
+    assert_eq!(names(&engine, 1), ["checkpoint"]);
+}
+
+/// The copy of the first version with the number is still on external storage when the second one comes.
+#[test]
+fn the_regions_of_a_discarded_version_are_not_those_of_the_next() {
+    let home = home();
+    let engine = || builder().node_local(&home.near).external(&home.far);
+    let first = engine().build().unwrap();
+    let bytes = [1; LENGTH];
+    for version in [4, 5] {
+        let region = Region::from(&bytes[..]).array("field", Element::F64, &[8]);
+        first.checkpoint(version, &[region]).unwrap();
+    }
+    first.wait().unwrap();
+    drop(first);
+    let second = engine().build().unwrap();
+    assert_eq!(names(&second, 5), ["field"]);
+    second.discard(5).unwrap();
+    checkpoint(&second, 5, &bytes);
+    assert_eq!(names(&second, 5), ["checkpoint"]);
+    second.wait().unwrap();
+    drop(second);
+    let third = engine().build().unwrap();
+    assert_eq!(names(&third, 5), ["checkpoint"]);
+    assert_eq!(names(&third, 4), ["field"]);
 }

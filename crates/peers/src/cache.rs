@@ -164,7 +164,7 @@ impl Drop for Part {
 ///
 /// recall.ask();
 /// assert_eq!(cache.wanted(), Some(0), "no data may be beyond byte 0");
-/// assert_eq!(cache.give_back()?, 1 << 20);
+/// assert_eq!(cache.give_back(0)?, 1 << 20);
 /// assert!(recall.is_returned());
 /// # Ok(()) }
 /// ```
@@ -274,18 +274,24 @@ impl PeerCache {
         recalls.collect()
     }
 
-    /// Gives back the parts that their owners want, and moves the parts behind them up. The content from the first wanted part
-    /// on is lost. Returns the bytes that are mapped now.
+    /// Gives back those parts from the byte `from` on that their owners want, and moves the parts behind them up. The content from
+    /// the first of them on is lost. Parts before `from` stay, even if an owner has wanted one since [`wanted`](Self::wanted) returned
+    /// `from`. Returns the bytes that are mapped now.
     ///
     /// # Errors
-    /// [`Error::Device`] if some byte from the first wanted part on is lent: nothing changes. [`Error::Device`], too, if a part
+    /// [`Error::Device`] if some byte from the first such part on is lent: nothing changes. [`Error::Device`], too, if a part
     /// cannot be mapped again: this part is given back, too.
-    pub fn give_back(&self) -> Result<usize> {
+    pub fn give_back(&self, from: usize) -> Result<usize> {
         let mut parts = self.parts.lock();
-        let Some(first) = parts.iter().position(Part::is_wanted) else {
+        let mut start = 0;
+        let first = parts.iter().position(|part| {
+            let is_first = start >= from && part.is_wanted();
+            start += if is_first { 0 } else { part.bytes };
+            is_first
+        });
+        let Some(first) = first else {
             return Ok(self.usable());
         };
-        let start = parts[..first].iter().map(|part| part.bytes).sum();
         let unmapped = self.reservation.unmap(start..self.usable());
         unmapped.when(|| "unmapping memory of peers".to_owned())?;
         let behind = parts.split_off(first);

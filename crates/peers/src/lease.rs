@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(cache.usable(), chunk.len());
         lender.send("", 99, 0, None).unwrap();
         assert_eq!(cache.wanted(), Some(0));
-        assert_eq!(cache.give_back().unwrap(), 0);
+        assert_eq!(cache.give_back(0).unwrap(), 0);
         let returned = lender.receive("", PATIENCE).unwrap();
         assert_eq!(returned.kind, RETURNED);
     }

@@ -35,7 +35,7 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
     let cache = PeerCache::new(&devices[0], parts).unwrap();
     assert_eq!((cache.capacity(), cache.usable()), (6 * MIB, 6 * MIB));
     assert_eq!(
-        (cache.wanted(), cache.give_back().unwrap()),
+        (cache.wanted(), cache.give_back(0).unwrap()),
         (None, 6 * MIB)
     );
     let free = |at: usize| devices[at].free_bytes().unwrap();
@@ -53,10 +53,10 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
     // All bytes stay readable until the part is given back, which fails while one is lent.
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
     let reader = cache.memory().lend(5 * MIB..5 * MIB + 1).unwrap();
-    assert!(matches!(cache.give_back(), Err(Error::Device { .. })));
+    assert!(matches!(cache.give_back(0), Err(Error::Device { .. })));
     assert!(!recalls[1].is_returned());
     drop(reader);
-    assert_eq!(cache.give_back().unwrap(), 4 * MIB);
+    assert_eq!(cache.give_back(0).unwrap(), 4 * MIB);
     assert!(recalls[1].is_returned() && !recalls[2].is_returned());
     assert_eq!([free(1), free(2), free(3)], [6, 8, 6].map(|mib| mib << 20));
     let before = &bytes[..2 * MIB - MIB / 2];
@@ -67,7 +67,7 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
 
     recalls[0].ask();
     recalls[2].ask();
-    assert_eq!((cache.wanted(), cache.give_back().unwrap()), (Some(0), 0));
+    assert_eq!((cache.wanted(), cache.give_back(0).unwrap()), (Some(0), 0));
     assert_eq!([free(1), free(2), free(3)], [8 << 20; 3]);
 }
 
@@ -95,7 +95,7 @@ fn a_process_that_lends_is_a_part_like_another() {
     lent_first.recall().unwrap();
     assert_eq!(cache.wanted(), Some(0));
     assert_eq!(cache.wanted(), Some(0), "a recall is said once and holds");
-    assert_eq!(cache.give_back().unwrap(), 4 * MIB);
+    assert_eq!(cache.give_back(0).unwrap(), 4 * MIB);
     lent_first.wait_returned(PATIENCE).unwrap();
     write(&devices[0], cache.memory(), 0, &bytes[..4 * MIB]);
 
@@ -104,7 +104,7 @@ fn a_process_that_lends_is_a_part_like_another() {
     drop(lent_second);
     assert_eq!(cache.wanted(), Some(0));
     assert!(read(&devices[0], cache.memory(), 0, 4 * MIB) == bytes[..4 * MIB]);
-    assert_eq!(cache.give_back().unwrap(), 2 * MIB);
+    assert_eq!(cache.give_back(0).unwrap(), 2 * MIB);
     write(&devices[0], cache.memory(), 0, &bytes[..2 * MIB]);
     assert!(read(&devices[0], cache.memory(), 0, 2 * MIB) == bytes[..2 * MIB]);
 }

@@ -26,6 +26,19 @@ pub(crate) struct NewVersion {
     pub(crate) error: Option<f64>,
 }
 
+impl NewVersion {
+    /// Returns a version of `size` bytes without named regions.
+    pub(crate) fn plain(version: Version, size: u64) -> Self {
+        Self {
+            version,
+            size,
+            is_empty: false,
+            layout: None,
+            error: None,
+        }
+    }
+}
+
 impl EngineCore {
     /// Takes in a version that is small, and for which the fastest tier has room now. Returns false if the plan has to be asked.
     pub(crate) fn write_at_once(
@@ -95,15 +108,18 @@ impl EngineCore {
     /// Notes the layout of a new version, and whether it has bytes. `core`: the plan's lock, if the caller has it.
     pub(crate) fn note(&self, core: Option<&PlanState>, new: &mut NewVersion) {
         let version = new.version;
-        self.empties.note(version, new.is_empty);
+        let are_many = self.empties.note(version, new.is_empty);
         let some = self.layouts.note(version, new.layout.take(), new.error);
         let forget = |core: &PlanState| {
             // The plan may not know the new version yet.
             let is_held = |one| one == version || core.plan().size_of(one).is_some();
             self.layouts.retain(&some, is_held);
+            if are_many {
+                self.empties.retain(is_held);
+            }
         };
         match core {
-            _ if some.is_empty() => {}
+            _ if some.is_empty() && !are_many => {}
             Some(core) => forget(core),
             None => forget(&self.lock()),
         }

@@ -46,6 +46,8 @@ pub(super) struct Reply {
     pub(super) answer: Answer,
     /// True if the plan answered in the lock turn in which it heard of the call.
     pub(super) at_once: bool,
+    /// As [`Waiter::may_wake`].
+    pub(super) may_wake: bool,
     /// Time at which the plan heard of the call, in ns on its clock.
     pub(super) heard_ns: u64,
     /// Time at which the plan answered, in ns on its clock.
@@ -56,8 +58,8 @@ pub(super) struct Reply {
     pub(super) others: WakeList,
 }
 
-/// Replies to send once the plan's lock is free. Dropping the list sends them. Beyond [`WOKEN`] replies to sleeping calls, the first
-/// waiters wake the others: one thread takes as long to wake 64 as a disk takes to write their versions.
+/// Replies to send once the plan's lock is free. Dropping the list sends them. Beyond [`WOKEN`] replies to sleeping calls, callers that
+/// [may](Waiter::may_wake) wake the others: one thread takes as long to wake 64 as a disk takes to write their versions.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<(ReplySender<Reply>, Reply)>);
 
@@ -76,9 +78,12 @@ impl WakeList {
             caller.send(told);
         }
         let share = asleep.len().div_ceil(WOKEN);
+        asleep.sort_unstable_by_key(|(_, told)| told.may_wake);
         while let Some((caller, mut told)) = asleep.pop() {
-            let left = asleep.len().saturating_sub(share - 1);
-            told.others.0 = asleep.split_off(left);
+            if told.may_wake {
+                let others = asleep.len().min(share - 1);
+                told.others.0 = asleep.drain(..others).collect();
+            }
             caller.send(told);
         }
     }
@@ -96,6 +101,9 @@ impl Drop for WakeList {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) answering: ReplySender<Reply>,
+    /// True if the caller does nothing but sleep until the answer comes, so that it can wake others then. False if the application may
+    /// keep it from that: in an interrupt, or before it waits for a suspension.
+    pub(super) may_wake: bool,
     pub(super) why: Option<WaitInfo>,
     /// Lock turn in which the plan heard of the call; 0 if the caller asked under its own lock.
     pub(super) since: u64,
@@ -180,5 +188,46 @@ impl PlanState {
 
     pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
         self.calls.last_failure.clone()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use tierflow_sync::model::answer;
+
+    /// Callers that may wake others receive their replies; those that may not never do. Yet the replies to all are there.
+    #[test]
+    fn no_call_waits_for_one_that_the_application_holds_up() {
+        for (count, held_up) in [(9, 1), (64, 3), (64, 8), (1000, 500)] {
+            let mut list = WakeList::default();
+            let mut receivers = Vec::new();
+            for number in 0..count {
+                let (sender, receiver) = answer();
+                let may_wake = number % held_up != 0;
+                let reply = Reply {
+                    answer: Answer::Done(Ok(())),
+                    at_once: false,
+                    may_wake,
+                    heard_ns: 0,
+                    answered_ns: 0,
+                    ended_by: None,
+                    others: WakeList::default(),
+                };
+                list.push(sender, reply);
+                receivers.push((may_wake, receiver));
+            }
+            drop(list);
+            for _ in 0..count {
+                let is_there = |(may_wake, receiver): &(bool, ReplyReceiver<Reply>)| {
+                    *may_wake && receiver.is_there()
+                };
+                let awake = receivers.extract_if(.., |one| is_there(one));
+                let replies: Vec<_> = awake.map(|(_, receiver)| receiver.recv(None)).collect();
+                drop(replies);
+            }
+            let all_are_there = receivers.iter().all(|(_, receiver)| receiver.is_there());
+            assert!(all_are_there, "{held_up} of {count}");
+        }
     }
 }

@@ -88,17 +88,19 @@ impl EngineCore {
         let _asks = AskGuard::new(&self.asking);
         let ticket = self.ticket();
         let event = event(ticket);
+        let may_wake = !deadline.has_interrupt();
         let later = match core.or_else(|| self.try_lock()) {
-            Some(mut core) => match self.ask_in(&mut core, at_ns, ticket, event, bytes) {
+            Some(mut core) => match self.ask_in(&mut core, at_ns, ticket, event, bytes, may_wake) {
                 Ok(answer) => return (ticket, Some(answer)),
                 Err(later) => later,
             },
-            None => self.put(ticket, event, bytes),
+            None => self.put(ticket, event, bytes, may_wake),
         };
         (ticket, self.hear_answer(&later, deadline))
     }
 
-    /// Asks the plan, whose lock this thread has. Returns the answer, or the end that will receive it.
+    /// Asks the plan, whose lock this thread has. Returns the answer, or the end that will receive it. `may_wake`: see
+    /// [`Waiter::may_wake`].
     pub(super) fn ask_in(
         &self,
         core: &mut PlanState,
@@ -106,6 +108,7 @@ impl EngineCore {
         ticket: Ticket,
         event: Event,
         bytes: u64,
+        may_wake: bool,
     ) -> Result<Answer, PendingAnswer> {
         let why = WaitInfo::of(&event, bytes);
         core.calls.own = Some((ticket, None));
@@ -117,6 +120,7 @@ impl EngineCore {
         // Turns are counted from 1, so no answer counts as one that was given in the caller's own turn.
         let caller = Waiter {
             answering,
+            may_wake,
             why,
             since: 0,
             heard_ns: since_ns,

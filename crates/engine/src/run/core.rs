@@ -49,6 +49,7 @@ impl CommandDispatcher<'_> {
             let told = Reply {
                 answer,
                 at_once,
+                may_wake: caller.may_wake,
                 heard_ns: caller.heard_ns,
                 answered_ns: self.now_ns.max(caller.heard_ns),
                 ended_by: by.map(|job| job.transfer.id.0),
@@ -150,6 +151,10 @@ impl Executor for CommandDispatcher<'_> {
         };
         if let Some(durable) = durable(&tier.0) {
             durable.drop_copy(version, dropped);
+        }
+        if is_discarded {
+            let all = (0..self.tiers.len()).filter_map(|tier| durable(&tier));
+            all.for_each(|durable| durable.forget(version));
         }
         if tier.0 + 1 == self.tiers.len() {
             let above = (0..tier.0).filter_map(|tier| durable(&tier));

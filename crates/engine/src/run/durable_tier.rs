@@ -285,6 +285,13 @@ impl DurableTier {
         }
     }
 
+    /// Notes that a version was given up on all tiers.
+    pub(super) fn forget(&self, version: Version) {
+        if let Some(turns) = &self.turns {
+            turns.forget(version);
+        }
+    }
+
     /// Waits for a version's turn to be published.
     fn turn(&self, version: Version, stop: &Stop) -> Result<()> {
         if let Some(turns) = &self.turns {

@@ -4,9 +4,19 @@ use crate::Version;
 use std::collections::BTreeSet;
 use tierflow_sync::model::Mutex;
 
+/// Least number of versions at which those that are gone are looked for.
+const LEAST: usize = 1024;
+
 /// The versions without bytes, if there may be any.
 #[derive(Debug, Default)]
-pub(crate) struct EmptyCheckpoints(Option<Mutex<BTreeSet<Version>>>);
+pub(crate) struct EmptyCheckpoints(Option<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    versions: BTreeSet<Version>,
+    /// Number of versions at which the next search for those that are gone begins.
+    full: usize,
+}
 
 impl EmptyCheckpoints {
     /// Starts with no such version. `allowed`: true in a group, where some ranks may have nothing to save.
@@ -19,18 +29,49 @@ impl EmptyCheckpoints {
     }
 
     pub(crate) fn has(&self, version: Version) -> bool {
-        let versions = self.0.as_ref();
-        versions.is_some_and(|versions| versions.lock().contains(&version))
+        let known = self.0.as_ref();
+        known.is_some_and(|known| known.lock().versions.contains(&version))
     }
 
-    /// Notes whether a new version has bytes.
-    pub(crate) fn note(&self, version: Version, is_empty: bool) {
-        if let Some(versions) = &self.0 {
-            let mut versions = versions.lock();
-            match is_empty {
-                true => versions.insert(version),
-                false => versions.remove(&version),
-            };
+    /// Notes whether a new version has bytes. Returns true if so many have none that those that are gone should be
+    /// [forgotten](Self::retain).
+    pub(crate) fn note(&self, version: Version, is_empty: bool) -> bool {
+        let Some(known) = &self.0 else {
+            return false;
+        };
+        let mut known = known.lock();
+        match is_empty {
+            true => known.versions.insert(version),
+            false => known.versions.remove(&version),
+        };
+        known.versions.len() >= known.full.max(LEAST)
+    }
+
+    /// Forgets the versions that are not held any more.
+    pub(crate) fn retain(&self, is_held: impl Fn(Version) -> bool) {
+        if let Some(known) = &self.0 {
+            let mut known = known.lock();
+            known.versions.retain(|version| is_held(*version));
+            known.full = 2 * known.versions.len();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_are_gone_are_forgotten_once_they_are_many() {
+        let empties = EmptyCheckpoints::new(true);
+        let least = LEAST as Version;
+        assert!((1..least).all(|version| !empties.note(version, true)));
+        assert!(empties.note(least, true));
+        empties.retain(|version| version > least - 600);
+        assert!(!empties.has(400) && empties.has(least));
+        // The next search begins with twice as many.
+        assert!((least + 1..least + 600).all(|version| !empties.note(version, true)));
+        assert!(empties.note(least + 600, true));
+        assert!(!empties.note(least, false) && !empties.has(least));
     }
 }

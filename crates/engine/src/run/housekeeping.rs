@@ -6,6 +6,7 @@ use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierflow_store::guarded;
 use tierflow_sync::model::{Builder, Monitor, sleep};
 
 /// Longest time that housekeeping waits for callers that wait for versions. Callers that take turns would hold it up for ever.
@@ -75,8 +76,14 @@ pub(crate) fn start(shared: &Arc<EngineCore>) -> Result<()> {
                 return;
             };
             shared.let_waiters_go_first();
-            if !shared.is_stopping() {
+            let housekeep = || {
                 shared.housekeep(is_of_lowest);
+                Ok(())
+            };
+            if !shared.is_stopping()
+                && let Err(panic) = guarded("removing versions that are given up", housekeep)
+            {
+                tracing::warn!("versions that were given up stay for now: {panic}");
             }
         }
     };

@@ -23,7 +23,8 @@ pub(crate) struct Layouts(Mutex<Known>);
 /// The layout of a version.
 #[derive(Debug, Clone)]
 struct Noted {
-    layout: Layout,
+    /// `None` for a version without named regions that has the number of an earlier engine's version.
+    layout: Option<Layout>,
     /// The error that its call allows.
     error: Option<f64>,
 }
@@ -53,6 +54,10 @@ impl Layouts {
         let mut known = self.0.lock();
         let Some(layout) = layout else {
             known.versions.remove(&version);
+            if Some(version) <= known.adopted {
+                let layout = None;
+                known.versions.insert(version, Noted { layout, error });
+            }
             return Vec::new();
         };
         let layout = match &known.last {
@@ -60,6 +65,7 @@ impl Layouts {
             _ => Arc::from(layout),
         };
         known.last = Some(Arc::clone(&layout));
+        let layout = Some(layout);
         known.versions.insert(version, Noted { layout, error });
         known.some()
     }
@@ -68,7 +74,9 @@ impl Layouts {
     pub(crate) fn retain(&self, some: &[Version], is_held: impl Fn(Version) -> bool) {
         let mut known = self.0.lock();
         for version in some {
-            if !is_held(*version) {
+            // An entry without a layout stays, as a slot may be lent for its version. Such entries are few.
+            let is_named = |noted: &Noted| noted.layout.is_some();
+            if known.versions.get(version).is_some_and(is_named) && !is_held(*version) {
                 known.versions.remove(version);
             }
         }
@@ -76,8 +84,7 @@ impl Layouts {
 
     pub(crate) fn get(&self, version: Version) -> Option<Layout> {
         let known = self.0.lock();
-        let noted = known.versions.get(&version)?;
-        Some(Arc::clone(&noted.layout))
+        known.versions.get(&version)?.layout.clone()
     }
 
     /// Returns the error that the checkpoint call of a version allowed, if the call named one.
@@ -91,9 +98,10 @@ impl Layouts {
         known.adopted = known.adopted.max(Some(version));
     }
 
-    /// Returns true if an earlier engine may have written the version. If so, the layout lies with the copy.
+    /// Returns true if an earlier engine may have written the version, and this one did not. If so, the layout lies with the copy.
     pub(crate) fn may_be_adopted(&self, version: Version) -> bool {
-        Some(version) <= self.0.lock().adopted
+        let known = self.0.lock();
+        Some(version) <= known.adopted && !known.versions.contains_key(&version)
     }
 }
 

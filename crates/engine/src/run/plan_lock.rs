@@ -174,11 +174,18 @@ impl EngineCore {
     }
 
     /// Queues a question to the plan, whose lock another thread has. Looks for the answer for about 8 µs, and returns where it will appear.
-    pub(super) fn put(&self, ticket: Ticket, event: Event, bytes: u64) -> PendingAnswer {
+    pub(super) fn put(
+        &self,
+        ticket: Ticket,
+        event: Event,
+        bytes: u64,
+        may_wake: bool,
+    ) -> PendingAnswer {
         let why = WaitInfo::of(&event, bytes);
         let (later, answering) = later(ticket, why, self.now_ns());
         let waiter = Waiter {
             answering,
+            may_wake,
             why,
             since: 0,
             heard_ns: 0,

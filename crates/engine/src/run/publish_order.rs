@@ -53,6 +53,11 @@ impl PublishOrder {
         });
     }
 
+    /// Notes that a version was given up: if it failed, it is not sent again, and no other waits for it.
+    pub(super) fn forget(&self, version: Version) {
+        self.coming.lock().failed.remove(&version);
+    }
+
     /// Ends all waits: the engine ends, and versions that are under way may never come.
     pub(super) fn close(&self) {
         self.coming.change(|coming| coming.is_closed = true);

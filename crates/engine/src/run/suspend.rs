@@ -91,7 +91,7 @@ impl EngineCore {
                 version,
                 scope,
             };
-            SuspendTicket(self.ask_in(&mut core, self.now_ns(), ticket, suspend, 0))
+            SuspendTicket(self.ask_in(&mut core, self.now_ns(), ticket, suspend, 0, false))
         });
         SuspendChoice {
             version,

@@ -83,8 +83,8 @@ impl CapacityOwner for PeerOwner {
         Ok(())
     }
 
-    fn take_back(&mut self, shared: &EngineCore, _: u64) -> Result<u64> {
-        match self.0.give_back() {
+    fn take_back(&mut self, shared: &EngineCore, durable: u64) -> Result<u64> {
+        match self.0.give_back(durable as usize) {
             // A part could not be moved up, and is gone.
             Err(error) if self.0.wanted().is_none() => {
                 shared.lock().calls.last_failure = Some(Arc::new(error.into()));
@@ -92,5 +92,37 @@ impl CapacityOwner for PeerOwner {
             }
             given => Ok(given? as u64),
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::Engine;
+    use tierflow_device::host;
+    use tierflow_peers::Part;
+
+    #[test]
+    fn memory_recalled_while_other_memory_goes_back_stays_until_it_is_empty() {
+        let device = |ordinal| host::open(host::Options::default().ordinal(ordinal)).unwrap();
+        let own = device(0);
+        let engine = Engine::builder(&own).host_cache(1 << 20).build().unwrap();
+        let (parts, recalls): (Vec<_>, Vec<_>) = [1, 2]
+            .map(|peer| Part::on(&device(peer), 1 << 20))
+            .into_iter()
+            .unzip();
+        let cache = Arc::new(PeerCache::new(&own, parts).unwrap());
+        let mut owner = PeerOwner(Arc::clone(&cache));
+        recalls[1].ask();
+        let limit = cache.wanted().unwrap() as u64;
+        // Versions lie below the limit.
+        recalls[0].ask();
+        assert_eq!(owner.take_back(&engine.shared, limit).unwrap(), limit);
+        assert!(recalls[1].is_returned() && !recalls[0].is_returned());
+        assert_eq!(cache.usable() as u64, limit);
+        assert_eq!(owner.take_back(&engine.shared, 0).unwrap(), 0);
+        assert!(recalls[0].is_returned());
     }
 }

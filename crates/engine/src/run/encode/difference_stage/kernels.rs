@@ -123,11 +123,11 @@ impl OnDevice {
 
 impl OutputBufferPool {
     fn take(&mut self, device: &Device, bytes: usize) -> Result<Option<Memory>> {
+        let free = self.free.len();
+        self.free.retain(|memory| memory.len() >= bytes);
+        self.all -= free - self.free.len();
         if let Some(memory) = self.free.pop() {
-            if memory.len() >= bytes {
-                return Ok(Some(memory));
-            }
-            self.all -= 1;
+            return Ok(Some(memory));
         }
         if self.all == OUTPUTS {
             return Ok(None);
@@ -257,27 +257,31 @@ impl OnDevice {
     ) -> Result<()> {
         let size = whole.len() as u64;
         let head = head_of(&newest);
-        let mut stored = Vec::new();
-        let chain = match self.loaded(&head, None) {
+        // The first thread loads the chain; the others wait. A chain that it could not load is of no use.
+        let found = self.loaded(&head, None);
+        let chain = match found.filter(|chain| chain.resident.lock().is_some()) {
             Some(chain) => chain,
             None => {
-                stored = others(context)?;
+                let mut stored = others(context)?;
                 stored.push(newest);
-                let chain = Arc::new(Loaded {
+                let own = Arc::new(Loaded {
                     heads: stored.iter().map(head_of).collect(),
                     resident: Mutex::default(),
                 });
-                self.loaded(&head, Some(&chain)).unwrap_or(chain)
+                // The chain is in the list only while it is locked, or once it is loaded.
+                let mut resident = own.resident.lock();
+                let other = self.loaded(&head, Some(&own));
+                if other.is_none() {
+                    let loaded = self.load(context, stored, size, coder);
+                    *resident = Some(loaded.inspect_err(|_| self.forget(&own))?);
+                }
+                drop(resident);
+                other.unwrap_or(own)
             }
         };
-        // The first thread loads the chain; the others wait.
         let mut resident = chain.resident.lock();
-        if resident.is_none() {
-            let loaded = self.load(context, stored, size, coder);
-            *resident = Some(loaded.inspect_err(|_| self.forget(&chain))?);
-        }
         let resident_chain = resident.as_mut().ok_or(Error::Internal {
-            what: "a chain without versions",
+            what: "a chain that another thread could not load",
         })?;
         let restoring = chain.enqueue(resident_chain, context, &head, whole)?;
         drop(resident);
@@ -348,5 +352,30 @@ impl Loaded {
         drop(numbers);
         let mut streams = context.streams(None);
         Ok(resident.restore(streams.get()?, number, whole))
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use tierflow_device::host;
+
+    #[test]
+    fn a_buffer_is_never_smaller_than_was_asked_for() {
+        let options = host::Options::default().device_bytes(3 << 20);
+        let device = host::open(options).unwrap();
+        let mut pool = OutputBufferPool::default();
+        let first = pool.take(&device, 1 << 20).unwrap().unwrap();
+        let second = pool.take(&device, 1 << 20).unwrap().unwrap();
+        pool.free.extend([first, second]);
+        // The device has no room for this and a small one.
+        let large = pool.take(&device, 3 << 20).unwrap().unwrap();
+        assert_eq!((large.len(), pool.all), (3 << 20, 1));
+        assert!(pool.take(&device, 3 << 20).unwrap().is_none());
+        pool.free.push(large);
+        let again = pool.take(&device, 2 << 20).unwrap().unwrap();
+        assert_eq!(again.len(), 3 << 20);
     }
 }

@@ -49,7 +49,8 @@ struct Candidate {
 impl Bound {
     /// Returns the bytes that a restore of `size` bytes may read besides the chunks of the checkpoint in memory.
     fn bytes(self, size: u64) -> u64 {
-        self.checkpoints.saturating_sub(u64::from(!self.whole)) * size
+        let checkpoints = self.checkpoints.saturating_sub(u64::from(!self.whole));
+        checkpoints.saturating_mul(size)
     }
 
     /// Returns the bytes that a restore reads of a difference.
@@ -140,5 +141,17 @@ impl Reads {
         }
         let durable = candidates.iter().skip(chosen?);
         Some(durable.map(|candidate| candidate.ordinal).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bound;
+
+    #[test]
+    fn a_bound_beyond_all_numbers_is_no_limit() {
+        let bound = |checkpoints, whole| Bound { checkpoints, whole };
+        assert_eq!(bound(u64::MAX, false).bytes(2), u64::MAX);
+        assert_eq!(bound(3, false).bytes(2), 4);
     }
 }
