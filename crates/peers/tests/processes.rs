@@ -35,7 +35,7 @@ fn main() {
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
-            let cases: [Case; 7] = [
+            let cases: [Case; 8] = [
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),
