@@ -15,13 +15,14 @@ pub type LogSink = dyn Fn(Level, &str) + Send + Sync;
 /// The logger of this process.
 struct Logger {
     sink: RwLock<Option<Arc<LogSink>>>,
-    /// The beginning of each line: the rank and the host of this process, while an engine of a group holds them.
-    rank: RwLock<Weak<String>>,
+    /// The beginnings of lines, which name the rank and the host of this process, each as long as an engine of a group holds it. The last
+    /// one counts.
+    ranks: RwLock<Vec<Weak<String>>>,
 }
 
 static LOGGER: Logger = Logger {
     sink: RwLock::new(None),
-    rank: RwLock::new(Weak::new()),
+    ranks: RwLock::new(Vec::new()),
 };
 /// True if the logger is the one of this process: another library may have installed its own.
 static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
@@ -34,7 +35,7 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            let rank = self.rank.read().upgrade();
+            let rank = self.ranks.read().iter().rev().find_map(Weak::upgrade);
             let text = match rank {
                 Some(rank) => format!("{rank}{}", record.args()),
                 None => record.args().to_string(),
@@ -74,12 +75,10 @@ pub(crate) fn lines_of_rank(rank: u32, ranks: u32) -> Option<Arc<String>> {
     let host = uname();
     let host = host.nodename().to_string_lossy();
     let begin = format!("rank {rank} of {ranks} on {host}: ");
-    let mut held = LOGGER.rank.write();
-    let begin = held
-        .upgrade()
-        .filter(|other| **other == begin)
-        .unwrap_or_else(|| Arc::new(begin));
-    *held = Arc::downgrade(&begin);
+    let begin = Arc::new(begin);
+    let mut held = LOGGER.ranks.write();
+    held.retain(|other| other.strong_count() > 0);
+    held.push(Arc::downgrade(&begin));
     Some(begin)
 }
 
@@ -112,6 +111,10 @@ mod tests {
         assert!(lines_of_rank(0, 1).is_none());
         assert_eq!(begins(), "rank 1 of 4");
         drop(another);
+        assert_eq!(begins(), "rank 1 of 4");
+        let of_other_group = lines_of_rank(0, 2);
+        assert_eq!(begins(), "rank 0 of 2");
+        drop(of_other_group);
         assert_eq!(begins(), "rank 1 of 4");
         drop(one);
         assert_eq!(begins(), "hello");

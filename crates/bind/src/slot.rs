@@ -48,8 +48,10 @@ pub struct Slot {
     when_dropped: SlotEnd,
 }
 
-/// The time between two attempts to end a slot that was dropped.
-const RETRY: Duration = Duration::from_millis(1);
+/// The time between the first two attempts to end a slot that was dropped. Each attempt waits twice as long as the one before, as it
+/// makes the graphs invalid that are being captured at that moment.
+const SHORTEST_RETRY: Duration = Duration::from_millis(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 impl Slot {
     /// Lends room for a version: see [`tierflow_engine::Call::produce`].
@@ -223,8 +225,10 @@ impl Drop for Slot {
             when_dropped: self.when_dropped,
         });
         let wait = move || {
+            let mut pause = SHORTEST_RETRY;
             while late.end_dropped().is_err() {
-                thread::sleep(RETRY);
+                thread::sleep(pause);
+                pause = (2 * pause).min(LONGEST_RETRY);
             }
             drop(ManuallyDrop::into_inner(late));
         };

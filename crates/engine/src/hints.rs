@@ -25,8 +25,8 @@ impl Engine {
     /// Appends `versions` to the hinted order of restores.
     ///
     /// Hints may come at any time, in parts, and may name versions that are not written yet. Hints are advice: wrong, missing and
-    /// late ones cost time, never correctness. Without hints, the engine predicts the restores of an application that repeats an
-    /// order, such as a second pass or a stride.
+    /// late ones cost time, never correctness. Behind the hints, or without any, the engine predicts the restores of an
+    /// application that repeats an order, such as a second pass or a stride.
     pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
         if self.at_home().is_ok() {
             let versions: Vec<_> = versions.into_iter().collect();

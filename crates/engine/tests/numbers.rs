@@ -9,8 +9,9 @@ mod home;
 use groups::together;
 use history::{checkpoint, host, restored};
 use home::home;
+use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Element, Engine, EngineBuilder, Error, Group, Region, Version};
+use tierflow_engine::{Element, Engine, EngineBuilder, Error, Group, HopMetrics, Region, Version};
 use tierflow_testing::assert_matches;
 
 const LENGTH: usize = 64;
@@ -94,6 +95,32 @@ fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
     }
     for engine in group(3) {
         assert_eq!(restored(&engine, 5).unwrap(), [7; LENGTH]);
+        assert_eq!(engine.restore_size(6).unwrap(), 0);
+    }
+}
+
+/// The plan counts a byte for such a version, and its record has none.
+#[test]
+fn a_version_without_bytes_is_prefetched() {
+    let home = home();
+    let group = |run| {
+        together(2, |rank| {
+            let group = Group::new(rank, 2, run);
+            builder().external(&home.far).group(group).build().unwrap()
+        })
+    };
+    for engine in group(1) {
+        engine.checkpoint(6, &[]).unwrap();
+        engine.wait().unwrap();
+    }
+    for engine in group(2) {
+        engine.hint([6]);
+        engine.hints().prefetch_start();
+        let sum = |of: fn(&HopMetrics) -> u64| engine.metrics().hops.iter().map(of).sum::<u64>();
+        while sum(|hop| hop.transfers + hop.failed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(sum(|hop| hop.failed), 0);
         assert_eq!(engine.restore_size(6).unwrap(), 0);
     }
 }

@@ -125,9 +125,9 @@ impl Predictor {
         self.from.unwrap_or(u64::MAX)
     }
 
-    /// Makes the first prediction a hint of the application.
-    pub(crate) fn give_first(&mut self) {
-        self.from = self.from.map(|from| from + 1);
+    /// Makes the first prediction, which has this sequence number, a hint of the application.
+    pub(crate) fn give_first(&mut self, sequence: u64) {
+        self.from = Some(sequence + 1);
     }
 
     /// Notes that no prediction is hinted any more. Returns the sequence number from which on all hints are predictions, if there may be some.

@@ -158,6 +158,7 @@ static void a_checkpoint_that_is_discarded(const char *directory)
     CHECK(tf_discard(VELOC_Engine(), newest) == TF_OK);
     CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
     CHECK(held() == before + 1);
+    CHECK(VELOC_Finalize(0) != VELOC_SUCCESS);
 }
 
 /* A head that is damaged does not hide those that are sound. */

@@ -54,7 +54,10 @@ impl TierContext {
             let in_memory = pieces
                 .iter()
                 .filter(|piece| medium(tiers, piece).is_memory());
-            let lost = in_memory.map(|piece| (version, piece.place.tier));
+            let mut lost: Vec<_> = in_memory.map(|piece| (version, piece.place.tier)).collect();
+            // The fastest tier first: while its replicas count as sound, the plan gives slower ones up that count as damaged.
+            lost.sort_unstable();
+            lost.dedup();
             self.damaged.extend(lost);
         }
     }

@@ -200,6 +200,11 @@ impl DurableTier {
         (total == size).then_some(layout)
     }
 
+    /// Returns true for a version without bytes.
+    pub(super) fn is_empty(&self, version: Version) -> bool {
+        self.settings.empties.has(version)
+    }
+
     /// Saves a version as one region. An encoded version decodes to `parts`.
     fn save_one<'a>(
         &self,
@@ -210,7 +215,7 @@ impl DurableTier {
         stop: &Stop,
     ) -> Result<()> {
         match form {
-            StoredForm::Whole if self.settings.empties.has(version) => {
+            StoredForm::Whole if self.is_empty(version) => {
                 self.put_regions(version, None, &[Region::new(NAME, &[])], stop)
             }
             StoredForm::Whole => self.put_regions(version, None, &[region], stop),

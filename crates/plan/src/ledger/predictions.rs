@@ -8,10 +8,15 @@ use crate::predictor::MOST_HINTED;
 impl Ledger {
     /// Adds a reading that the application names. A prediction of it becomes its hint; else predictions are taken back.
     pub(crate) fn hint_given(&mut self, version: Version) {
+        if self.discarded.contains(version) {
+            return;
+        }
         let is_predicted = self.predicts() && self.predictor.read(version, self.records.len());
-        let is_first = self.hints.next(version) == Some(self.predictor.first_hinted());
-        if is_predicted && is_first && self.hints.after_next(version).is_none() {
-            return self.predictor.give_first();
+        let first = self.hints.from(self.predictor.first_hinted()).next();
+        if let Some(at) = self.hints.next(version)
+            && (is_predicted && first == Some(version) && self.hints.after_next(version).is_none())
+        {
+            return self.predictor.give_first(at);
         }
         self.forget_predictions();
         self.hint(version);

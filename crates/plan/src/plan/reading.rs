@@ -28,7 +28,8 @@ impl Plan {
         let versions = versions.into_iter();
         versions.for_each(|version| change(self.ledger_mut(), version));
         let ledger = self.ledger_mut();
-        ledger.hints_reach_far = ledger.hints.len() > ONE_AHEAD;
+        let given = ledger.hints.last_before(ledger.predictor.first_hinted());
+        ledger.hints_reach_far = given.take(ONE_AHEAD + 1).count() > ONE_AHEAD;
     }
 
     /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
@@ -231,7 +232,7 @@ impl Plan {
         // Unwritten versions that should have been read before will not be. If there are many, the next reading goes
         // on.
         for _ in 0..MOST_OVERDUE {
-            let overdue = sequence.and_then(|sequence| ledger.hints.overdue(sequence));
+            let overdue = announced.and_then(|sequence| ledger.hints.overdue(sequence));
             let Some(overdue) = overdue else { break };
             ledger.forget_hints(overdue);
         }

@@ -1,8 +1,7 @@
 use super::{Policy, Standing, Usage};
 use crate::reuse::Reuse;
 
-/// The default: hinted versions in the order of the hints, or predicted ones if there are no hints, then the others in the
-/// [order](Reuse) that cost least lately.
+/// The default: hinted versions in the order of the hints, then predicted ones, then the others in the [order](Reuse) that cost least lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Residency;
 

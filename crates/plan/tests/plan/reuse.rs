@@ -162,6 +162,22 @@ fn a_program_that_hints_one_ahead_has_its_order_learned() {
     machine.read_back();
 }
 
+/// The application names a version that it will write later, and reads others in an order of its own.
+#[test]
+fn predicted_readings_leave_hints_for_versions_to_be_written() {
+    let mut machine = Machine::new(&keeping(&[20, 400]));
+    for version in 0..40 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    machine.hint(vec![100]);
+    for version in (0..32).step_by(4) {
+        machine.restore(version, false);
+        machine.settle();
+    }
+    assert_eq!(machine.plan().hinted().collect::<Vec<_>>(), [100]);
+}
+
 #[test]
 fn predictions_give_way_to_hints() {
     let mut machine = strides();

@@ -257,7 +257,7 @@ impl OnDevice {
     ) -> Result<()> {
         let size = whole.len() as u64;
         let head = head_of(&newest);
-        // The first thread loads the chain; the others wait. A chain that it could not load is of no use.
+        // The first thread loads the chain; the others wait.
         let found = self.loaded(&head, None);
         let chain = match found.filter(|chain| chain.resident.lock().is_some()) {
             Some(chain) => chain,
@@ -270,18 +270,24 @@ impl OnDevice {
                 });
                 // The chain is in the list only while it is locked, or once it is loaded.
                 let mut resident = own.resident.lock();
-                let other = self.loaded(&head, Some(&own));
-                if other.is_none() {
-                    let loaded = self.load(context, stored, size, coder);
-                    *resident = Some(loaded.inspect_err(|_| self.forget(&own))?);
+                loop {
+                    match self.loaded(&head, Some(&own)) {
+                        None => {
+                            let loaded = self.load(context, stored, size, coder);
+                            *resident = Some(loaded.inspect_err(|_| self.forget(&own))?);
+                            drop(resident);
+                            break own;
+                        }
+                        Some(other) if other.resident.lock().is_some() => break other,
+                        // Its thread could not load it.
+                        Some(other) => self.forget(&other),
+                    }
                 }
-                drop(resident);
-                other.unwrap_or(own)
             }
         };
         let mut resident = chain.resident.lock();
         let resident_chain = resident.as_mut().ok_or(Error::Internal {
-            what: "a chain that another thread could not load",
+            what: "a chain that is not loaded",
         })?;
         let restoring = chain.enqueue(resident_chain, context, &head, whole)?;
         drop(resident);
