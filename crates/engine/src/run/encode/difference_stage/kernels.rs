@@ -279,7 +279,7 @@ impl OnDevice {
                             break own;
                         }
                         Some(other) if other.resident.lock().is_some() => break other,
-                        // Its thread could not load it.
+                        // The thread of that chain could not load it.
                         Some(other) => self.forget(&other),
                     }
                 }
