@@ -9,6 +9,7 @@ mod home;
 use groups::together;
 use history::{checkpoint, host, restored};
 use home::home;
+use std::path::Path;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Element, Engine, EngineBuilder, Error, Group, HopMetrics, Region, Version};
@@ -18,6 +19,14 @@ const LENGTH: usize = 64;
 
 fn builder() -> EngineBuilder {
     Engine::builder(&host()).host_cache(1 << 20)
+}
+
+/// Returns the engines of two ranks in a run.
+fn group(far: &Path, run: u64) -> Vec<Engine> {
+    together(2, |rank| {
+        let group = Group::new(rank, 2, run);
+        builder().external(far).group(group).build().unwrap()
+    })
 }
 
 fn produce(engine: &Engine, version: Version) {
@@ -74,18 +83,12 @@ fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
 #[test]
 fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
     let home = home();
-    let group = |run| {
-        together(2, |rank| {
-            let group = Group::new(rank, 2, run);
-            builder().external(&home.far).group(group).build().unwrap()
-        })
-    };
-    for engine in group(1) {
+    for engine in group(&home.far, 1) {
         engine.checkpoint(5, &[]).unwrap();
         engine.checkpoint(6, &[]).unwrap();
         engine.wait().unwrap();
     }
-    for engine in group(2) {
+    for engine in group(&home.far, 2) {
         assert_eq!(engine.restore_size(5).unwrap(), 0);
         engine.discard(5).unwrap();
         produce(&engine, 5);
@@ -93,7 +96,7 @@ fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
         drop(engine.call().consume(5).unwrap());
         engine.wait().unwrap();
     }
-    for engine in group(3) {
+    for engine in group(&home.far, 3) {
         assert_eq!(restored(&engine, 5).unwrap(), [7; LENGTH]);
         assert_eq!(engine.restore_size(6).unwrap(), 0);
     }
@@ -103,17 +106,11 @@ fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
 #[test]
 fn a_version_without_bytes_is_prefetched() {
     let home = home();
-    let group = |run| {
-        together(2, |rank| {
-            let group = Group::new(rank, 2, run);
-            builder().external(&home.far).group(group).build().unwrap()
-        })
-    };
-    for engine in group(1) {
+    for engine in group(&home.far, 1) {
         engine.checkpoint(6, &[]).unwrap();
         engine.wait().unwrap();
     }
-    for engine in group(2) {
+    for engine in group(&home.far, 2) {
         engine.hint([6]);
         engine.hints().prefetch_start();
         let sum = |of: fn(&HopMetrics) -> u64| engine.metrics().hops.iter().map(of).sum::<u64>();
