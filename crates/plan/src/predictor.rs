@@ -152,7 +152,7 @@ impl std::hash::Hash for Predictor {
         behind.sort_unstable();
         (&self.steps, behind, self.expected.map(from_first)).hash(hasher);
         (self.most, self.last, self.right).hash(hasher);
-        (&self.hinted, self.from.is_some()).hash(hasher);
+        self.hinted.hash(hasher);
     }
 }
 

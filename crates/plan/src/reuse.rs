@@ -81,7 +81,7 @@ pub(crate) struct Contest {
     read: Sums,
     /// Versions that were read, by the tick of their writing.
     read_by_age: Sums,
-    /// The tick at which the version was written that was unread and is the last one read since the last checkpoint; 0 if there is none.
+    /// Tick of writing of the version that was the last one to be read for the first time, since the last checkpoint; 0 if there is none.
     head: u64,
     costs: Costs,
 }
@@ -237,7 +237,7 @@ impl Contest {
         let age = after(&self.unread, written) + after(&self.read_by_age, written);
         let [newest, oldest, down, up] = of_scans;
         // The version that was read last belongs on the fastest tier by recency: its bytes are moved there, too. A scan that goes on from it moves the
-        // bytes that it passes by. An order that a program has none of is not to win by chance.
+        // bytes that it passes by. Counted once, such a scan would win by chance where a program reads at random.
         let twice = |cost: u64| cost.saturating_mul(2);
         let added = [
             newest,

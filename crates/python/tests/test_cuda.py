@@ -294,7 +294,7 @@ def test_a_slot_dropped_while_a_graph_is_captured_keeps_its_room(torch: Any, rea
             engine.checkpoint(0, torch.full_like(ones, 7))
         slot = engine.consume(0) if reads else engine.produce(0, size, "uint8")
         tensor = torch.from_dlpack(slot)
-        # What the work needs of memory and kernels is there before the capture.
+        # A first run brings the memory and the kernels that the work needs, as a capture allows neither.
         busy(torch, stream, 1)
         torch.cuda.synchronize()
         assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(captured.cuda_stream), mode) == 0

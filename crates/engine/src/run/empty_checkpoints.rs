@@ -9,10 +9,10 @@ const LEAST: usize = 1024;
 
 /// The versions without bytes, if there may be any.
 #[derive(Debug, Default)]
-pub(crate) struct EmptyCheckpoints(Option<Mutex<Known>>);
+pub(crate) struct EmptyCheckpoints(Option<Mutex<EmptyVersions>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct EmptyVersions {
     versions: BTreeSet<Version>,
     /// Number of versions at which the next search for those that are gone begins.
     full: usize,

@@ -106,7 +106,8 @@ impl Ledger {
         last_read.hash(hasher);
         (contest.costs(), contest.below_head()).hash(hasher);
         hints.fingerprint(hasher);
-        (hints_reach_far, predictor).hash(hasher);
+        let given = hints.last_before(predictor.first_hinted()).count();
+        (hints_reach_far, predictor, given).hash(hasher);
         for tier in tiers {
             let Tier {
                 config: _,

@@ -39,7 +39,7 @@ impl DurableTier {
                 });
                 regions.collect()
             }
-            None if self.settings.empties.has(*version) => vec![Region::new(NAME, &[])],
+            None if self.is_empty(*version) => vec![Region::new(NAME, &[])],
             None => vec![Region::new(NAME, bytes)],
         });
         let regions: Vec<Vec<Region<'_>>> = regions.collect();
