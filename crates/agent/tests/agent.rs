@@ -1,4 +1,4 @@
-//! The agent as its clients meet it: a process of its own, which may end at any time.
+//! Tests of the agent through its clients. The agent is a separate process that may end at any time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod homes;
@@ -28,7 +28,7 @@ fn an_engine_waits_for_what_the_agent_brings() {
     assert_eq!(status.process, agent.id());
     assert!(status.routes[0].brought >= 12, "{status:?}");
     assert_eq!(status.routes[0].trouble, None);
-    // What is given up goes from external storage too, and does not come back.
+    // A discarded version is removed from external storage too, and the agent does not bring it again.
     engine.discard(3).unwrap();
     drop(engine);
     home.stop(&mut agent);
@@ -41,7 +41,7 @@ fn what_an_application_left_is_brought_after_its_end() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
-    // It saves on the node, tells no agent, and is gone.
+    // The application saves on the node, tells no agent of it, and ends.
     let local = home.local();
     (0..8).for_each(|version| homes::save(&local, version));
     drop((local, vault));
@@ -94,7 +94,7 @@ fn what_was_removed_does_not_come_back_after_the_agent_was_killed() {
         let mut agent = home.agent(&["--exit-when-idle", "0"]);
         assert!(agent.wait().success());
         assert_eq!(home.external(), [3, 6]);
-        // Nor where a route that had ended begins anew.
+        // The removed pieces do not come back either when a client opens the route again.
         let mut agent = home.agent(&[]);
         drop(home.vault(None));
         home.stop(&mut agent);
@@ -130,7 +130,7 @@ fn what_was_removed_without_an_agent_is_not_brought_by_a_later_one() {
     }
     // The node still has both.
     vault.remove(&BTreeSet::from([0, 3])).unwrap();
-    // One of them is wanted again.
+    // The application copies version 3 again after its removal.
     let piece = local.own_piece(3).unwrap();
     vault.copy(&piece, &|| Ok(())).unwrap();
     drop((local, vault));
@@ -233,7 +233,7 @@ fn external_storage_that_is_not_there_yet_is_tried_again() {
     home.stop(&mut agent);
 }
 
-/// The agent waits before it tries again, and is told to end.
+/// An agent that waits before its next attempt is told to end: it makes that attempt at once.
 #[test]
 fn an_agent_that_is_stopped_tries_once_more() {
     let mut home = Home::new();
@@ -241,7 +241,7 @@ fn an_agent_that_is_stopped_tries_once_more() {
     homes::save(&home.local(), 1);
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
-    // The waits become longer.
+    // After several failed attempts the agent waits for longer than this test does.
     std::thread::sleep(Duration::from_secs(4));
     std::fs::create_dir_all(home.far.parent().unwrap()).unwrap();
     home.stop(&mut agent);
@@ -276,7 +276,7 @@ fn what_others_planted_is_refused() {
     let _listener = UnixListener::bind(&elsewhere).unwrap();
     symlink(&elsewhere, own.join("socket")).unwrap();
     refused("a link");
-    // A list of routes that is none, or lies elsewhere.
+    // A file of routes with other contents, and a link in its place.
     std::fs::write(own.join("routes.json"), "[1]").unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
     std::fs::remove_file(own.join("routes.json")).unwrap();
@@ -306,7 +306,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
         let snapshot = tierflow_store::Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     };
-    // A node was left with versions that were not brought, and a run elsewhere wrote one of them anew.
+    // The node has versions that no agent brought, and a run on another node wrote one of these numbers to external storage.
     for version in 1..4 {
         write(&home.near, version, b"left");
     }
@@ -315,7 +315,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     drop(home.vault(None));
     home.until(|| home.external() == [1, 2, 3]);
     home.stop(&mut agent);
-    // Nor once those behind it were brought: the next look finds what the first one found.
+    // The second agent finds external storage as the first one left it, and also leaves version 3 as it is.
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
     home.stop(&mut agent);
@@ -325,7 +325,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     };
     assert_eq!(read(2), b"left");
     assert_eq!(read(3), b"acknowledged");
-    // The next run on the node, which knows of the other, gives the number up and writes it anew.
+    // The next run on the node knows of the run elsewhere. It removes its version 3 and saves another one of that number.
     let order = tierflow_store::Order::default();
     let far = Repository::read_only(&home.far, options.clone()).unwrap();
     order.see(far.last_run().unwrap().epoch, 0);
@@ -345,7 +345,7 @@ fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
     let home = Home::new();
     let near = home.local();
     (1..6).for_each(|version| homes::save(&near, version));
-    // An agent was killed when two of them were there, and a later run elsewhere went on from these.
+    // Two of the versions are on external storage, as if the agent was killed then. A later run elsewhere continues from them.
     let order = tierflow_store::Order::default();
     order.see(near.last_run().unwrap().epoch, 0);
     let far = Repository::open(&home.far, Options::default().order(&order)).unwrap();
@@ -354,7 +354,7 @@ fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
     drop((near, far));
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
-    // It ends once it has brought what it is to bring.
+    // The agent ends once every piece that it may bring is on external storage.
     home.stop(&mut agent);
     assert_eq!(home.external(), [1, 2, 3]);
 }
