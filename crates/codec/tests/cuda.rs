@@ -1,4 +1,4 @@
-//! The kernels on an NVIDIA GPU: the same bytes as on the CPU, and back. `cargo test -p tierflow-codec --test cuda
+//! The kernels on an NVIDIA GPU make the same containers as the CPU, and decode them. `cargo test -p tierflow-codec --test cuda
 //! -- --ignored`.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The user's nvCOMP on an NVIDIA GPU. `cargo test -p tierflow-codec --features nvcomp --test cuda_nvcomp -- --ignored`.
+//! Codecs of the nvCOMP that the user installed, on an NVIDIA GPU.
+//! `cargo test -p tierflow-codec --features nvcomp --test cuda_nvcomp -- --ignored`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -87,7 +88,7 @@ impl Gpu {
     }
 }
 
-/// More than a few blocks, some of which do not shrink.
+/// Returns an input of many blocks, some of which cannot be compressed.
 fn long(element: Element) -> Vec<u8> {
     let mut random = Draws(9);
     let mut bytes = vec![7; 150_000];

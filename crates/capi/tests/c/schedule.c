@@ -1,4 +1,4 @@
-/* A reversed recurrence by a schedule, its states in an engine, beside the one whose states are all kept. */
+/* Compares a recurrence that is reversed by a schedule, with its states in an engine, with one whose states are all kept. */
 
 #include "check.h"
 
