@@ -1,4 +1,4 @@
-//! Building refuses impossible configurations, and errors name the defect.
+//! The builder refuses impossible configurations, and its errors name the defect.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -141,7 +141,7 @@ fn no_room_says_why_and_what_is_so() {
         let mut back = vec![0; bytes.len()];
         let regions = [Region::from(bytes.as_slice())];
         engine.checkpoint(version, &regions)?;
-        // Restored, and kept nevertheless.
+        // The engine keeps a version that was restored.
         let regions = &mut [RegionMut::from(back.as_mut_slice())];
         engine.restore(version, regions)
     });
