@@ -160,7 +160,7 @@ int main()
         machine.device = 8 * machine.state;
         machine.count = 1;
         machine.tiers[0].room = UINT64_MAX;
-        // A link that takes five steps for a state.
+        // A state takes five steps over this link.
         machine.tiers[0].down = machine.tiers[0].up = static_cast<double>(machine.state) / 5e-3;
         tierflow::Schedule schedule(machine, problem.steps);
         Running running{problem, problem.first, {}};
