@@ -1,4 +1,4 @@
-"""Whatever has bytes goes in and comes back, or is told what to be instead."""
+"""Every object with bytes is checkpointed and restored, or refused with advice."""
 
 import array
 import mmap
@@ -106,11 +106,11 @@ def test_what_cannot_be_restored_to(engine: tierflow.Engine, bad: object, instea
 
 
 class Masked(np.ma.MaskedArray):
-    """A subclass of NumPy's."""
+    """A subclass of NumPy's array."""
 
 
 class Tensor:
-    """One of PyTorch's without memory, as far as is asked of it here."""
+    """A tensor of PyTorch without memory, with the attributes that the test needs."""
 
     def __init__(self, kind: str) -> None:
         setattr(self, kind, True)
@@ -186,7 +186,7 @@ def test_targets_that_overlap(engine: tierflow.Engine) -> None:
 
 
 class Tensor:
-    """An array that speaks DLPack only, of the version that it is told."""
+    """An array that has only DLPack, in a given version."""
 
     def __init__(self, of: np.ndarray, *, versioned: bool = True, device: tuple[int, int] = (1, 0)) -> None:
         self.of, self.versioned, self.device = of, versioned, device
@@ -228,7 +228,7 @@ def test_dlpack_that_will_not_do(engine: tierflow.Engine) -> None:
 
 
 class Device:
-    """A tensor that claims to be on some device: the last thing that is looked at is its pointer."""
+    """A tensor that claims to be on some device. Its pointer must be read last."""
 
     def __init__(self, kind: int, address: int = 4096) -> None:
         import ctypes

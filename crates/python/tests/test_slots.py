@@ -1,4 +1,4 @@
-"""Parts of the cache as arrays: who holds them, who gives them back, and what they refuse."""
+"""Tests of slots, parts of the cache as arrays: their owners, their end, and the calls that they refuse."""
 
 import ctypes
 import gc
@@ -164,7 +164,7 @@ def test_a_block_commits_or_gives_up(engine: tierflow.Engine) -> None:
         kept = np.asarray(slot)
         raise RuntimeError("mine")
     assert engine.versions() == [0]
-    # The view that is left is still memory of the slot's, which it alone has.
+    # The view that is left has the slot's memory alone.
     kept[:] = 1
     with pytest.raises(tierflow.ClosedError):
         slot.commit()
