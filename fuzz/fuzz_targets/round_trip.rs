@@ -1,4 +1,4 @@
-//! Encodes any history by any method. It must be restored as it was, and a resumed lineage must continue as an uninterrupted one.
+//! Encodes any history by any method. The history must be restored as it was, and a resumed lineage must continue as an uninterrupted one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -325,7 +325,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     };
     assert_eq!(read(2), b"left");
     assert_eq!(read(3), b"acknowledged");
-    // The next run on the node knows of the run elsewhere. It removes its version 3 and saves another one of that number.
+    // The next run on the node knows of the run elsewhere, removes its version 3 and saves another one of that number.
     let order = tierflow_store::Order::default();
     let far = Repository::read_only(&home.far, options.clone()).unwrap();
     order.see(far.last_run().unwrap().epoch, 0);

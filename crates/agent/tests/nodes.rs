@@ -18,7 +18,7 @@ use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_NODES_RUN";
 
-/// Returns the bytes that a run writes as a version. Their length does not depend on the run.
+/// Returns the bytes that a run writes as a version. All runs write as many bytes for a version.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let length = homes::length_of(version);
     homes::bytes_of(run << 32 | version, length)

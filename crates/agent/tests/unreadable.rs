@@ -68,7 +68,7 @@ fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
     home.check();
 }
 
-/// One piece cannot be read, and another one was saved since the agent's last scan: the agent brings the second one before it ends.
+/// A piece cannot be read, and another one was saved since the agent's last scan: the agent brings the second one before it ends.
 #[test]
 fn an_agent_that_is_stopped_brings_what_can_be_read() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Runs the examples as MPI programs, with MPICH and with Open MPI. They are killed at random instants, and resume to the same result
+//! Runs the examples as MPI programs, with MPICH and with Open MPI. The ranks are killed at random instants, and resume to the same result
 //! bit for bit. `TIERFLOW_KILLS` sets the number of kills. `TIERFLOW_MPI=required` makes a missing MPI an error, `mpich` and
 //! `openmpi` choose one.
 

@@ -366,7 +366,7 @@ fn versions_of_a_group_are_copied_whole() {
     );
 }
 
-/// Saves three versions of a field. One value of the two newest versions is larger by `more` than in other histories.
+/// Saves three versions of a field. A value of the two newest versions is larger by `more` than in other histories.
 fn history_of(path: &Path, more: f32) {
     let repository = Repository::open(path, Options::default()).unwrap();
     for version in 1..=3_u64 {

@@ -18,7 +18,7 @@ use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
 
 const MIB: usize = 1 << 20;
 
-/// A directory with the files of a test. Its methods run the command on them.
+/// A directory with the files of a test, and methods that run the command on these.
 struct Bench {
     directory: tempfile::TempDir,
 }

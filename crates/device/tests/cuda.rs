@@ -1,4 +1,4 @@
-//! Tests of the CUDA back end. They need a machine with a GPU:
+//! Tests of the CUDA back end, on a machine with a GPU:
 //! `cargo test -p tierflow-device --test cuda -- --ignored`.
 
 use std::time::Instant;

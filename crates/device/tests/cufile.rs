@@ -1,4 +1,4 @@
-//! Tests of copies between files and device memory. They need a machine with a GPU and cuFile:
+//! Tests of copies between files and device memory, on a machine with a GPU and cuFile:
 //! `cargo test -p tierflow-device --test cufile -- --ignored`, with the directory of `libcufile.so.0`
 //! in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or `/dev/shm`.
 #![cfg(feature = "cuda")]

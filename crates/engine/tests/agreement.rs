@@ -434,7 +434,7 @@ fn a_rank_with_nothing_to_save_takes_part() {
     }
 }
 
-/// A rank that notes the patience of each meeting. Its first meeting takes a while.
+/// A rank that notes the patience of each meeting. The first meeting takes a while.
 #[derive(Debug)]
 struct Slow(Member, Mutex<Vec<Duration>>);
 

@@ -1,4 +1,4 @@
-//! The ranks of a group are processes. They are killed at random instants while they start, agree or write, together or one after the
+//! The ranks of a group are processes that are killed at random instants while they start, agree or write, together or one after the
 //! other, and start again at either of two nodes. All of them always continue from the same version of the same run, and no version
 //! that was reported durable to all ranks is lost.
 //!

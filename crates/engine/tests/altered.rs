@@ -187,7 +187,7 @@ fn the_only_copy_is_an_error_and_never_wrong_bytes() {
         let mut errors = 0;
         for version in 0..VERSIONS {
             match (route.read)(&engine, version) {
-                // This version was in a cache.
+                // The version was in a cache.
                 Ok(bytes) => {
                     let expected = content(version, route.length);
                     assert!(bytes == expected, "{}: version {version}", route.name);

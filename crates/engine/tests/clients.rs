@@ -25,7 +25,7 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap()).device_cache(2 * MIB)
 }
 
-/// Returns the content of a version of one client. It differs from that of every other version and client.
+/// Returns the content of a version of one client, which differs from that of every other version and client.
 fn content(client: u64, version: Version) -> Vec<u8> {
     let word = (client << 32 | version).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     word.to_le_bytes().repeat(MIB / 8)

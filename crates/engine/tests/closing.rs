@@ -19,7 +19,7 @@ use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time of a block. One is far shorter than the patience, even on a busy machine, and all blocks together are longer.
+/// Time of a block. A block is far shorter than the patience, even on a busy machine, and all blocks together are longer.
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 80;
 

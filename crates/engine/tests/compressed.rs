@@ -27,7 +27,7 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
     let directory = tempfile::tempdir().unwrap();
     let how = Compression::lossless(Value::I8).within("wave", Bound::Relative(1e-3));
     let engine = tiers(&directory).compress(how).build().unwrap();
-    // These regions have odd lengths, so the regions behind them are not aligned.
+    // Both regions have odd lengths, so the regions behind them are not aligned.
     let (head, tail) = (noise(7, 10_003), noise(8, 5));
     for version in 0..12 {
         let wave = field(version);
@@ -277,7 +277,7 @@ fn ranks_of_a_group_compress_each_for_itself() {
     run(2, &|rank, engine| {
         assert_eq!(engine.latest(None), Some(5));
         (0..6).for_each(|version| assert_restores(engine, version, &of(rank, version)));
-        // This rank reads the compressed version of another rank.
+        // Each rank reads the compressed version of rank 2.
         let mut other = vec![0; sizes[2]];
         let region = ("checkpoint", other.as_mut_slice());
         let piece = engine.piece(5, Some(2)).unwrap();

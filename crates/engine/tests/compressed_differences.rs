@@ -223,7 +223,7 @@ fn regions_of_several_types_and_sizes_come_back_together_and_one_by_one() {
     }
 }
 
-/// The directories of engines. They outlive the engines.
+/// Directories that outlive the engines.
 struct Home(tempfile::TempDir);
 
 impl Home {

@@ -15,7 +15,7 @@ const MIB: usize = 1 << 20;
 const LENGTH: usize = 8 * MIB;
 const COUNT: Version = 24;
 
-/// Returns a version's bytes. It is fast, so that the disk is still behind when the GPU fails.
+/// Returns a version's bytes. The function is fast, so that the disk is still behind when the GPU fails.
 fn content(version: Version, noise: &[u8]) -> Vec<u8> {
     let mut bytes = noise.to_vec();
     bytes[..8].copy_from_slice(&version.to_le_bytes());

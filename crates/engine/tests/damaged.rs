@@ -108,7 +108,7 @@ fn the_only_copy_is_read_again_by_the_next_call() {
     assert_restores(&engine, 0..VERSIONS);
 }
 
-/// A process that has no descriptor left for a moment cannot read some bytes then. They are not lost, and become durable later.
+/// A process that has no descriptor left for a moment cannot read some bytes then. The bytes are not lost, and become durable later.
 #[test]
 fn bytes_that_no_descriptor_was_left_for_are_written_down_later() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -292,7 +292,7 @@ fn an_interruption_is_not_for_what_has_begun() {
             call.checkpoint(3, &[Region::from(bytes.as_slice())])
         });
         vault.wait_until_it_came(3);
-        // This is longer than the time between two calls of `unless`.
+        // The sleep is longer than the time between two calls of `unless`.
         std::thread::sleep(3 * SHORT);
         vault.release(3);
         writing.join().unwrap().unwrap();
@@ -338,7 +338,7 @@ fn one_version_is_waited_for() {
         let waiting = scope.spawn(|| engine.call().wait_version(1));
         vault.release(1);
         waiting.join().unwrap().unwrap();
-        // This version is discarded while the call waits.
+        // Version 3 is discarded while the call waits.
         let waiting = scope.spawn(|| engine.call().wait_version(3));
         engine.discard(3).unwrap();
         let error = waiting.join().unwrap().unwrap_err();

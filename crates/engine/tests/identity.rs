@@ -285,7 +285,7 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
         1,
         1..5,
     );
-    // Run 2 continues on node 2. Its versions 1 to 3 become durable.
+    // Run 2 continues on node 2, and makes versions 1 to 3 durable.
     write(&differing(on_node(&home, 2)).build().unwrap(), 2, 1..4);
     let engine = differing(on_node(&home, 1)).build().unwrap();
     assert_restores(&engine, 1, 0);

@@ -86,7 +86,7 @@ fn near(home: &Home, node: u64) -> PathBuf {
 /// Asserts that each acknowledged version is there as the run that is given for it wrote it.
 fn check(home: &Home, node: u64, differences: bool, acknowledged: &BTreeMap<u64, u64>) {
     let engine = engine(&near(home, node), &home.far, false, differences);
-    // A kill may leave differences whose base is missing. They stay, and none of them was acknowledged.
+    // A kill may leave differences whose base is missing. Such differences stay, and none of them was acknowledged.
     let damage = engine.damage();
     let is_orphan = |damage: &Damage| {
         let version = damage

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::host;
 use tierflow_engine::{AfterRestore, Cause, Engine, HopMetrics, Version};
 
-/// Bytes of a chunk. One transfer carries fewer, so two workers fetch to the memory of one consumed chunk.
+/// Bytes of a chunk. A transfer carries fewer, so two workers fetch to the memory of one consumed chunk.
 const CHUNK: usize = 24 << 20;
 const CHUNKS: u64 = 20;
 /// Chunks that the device cache holds.

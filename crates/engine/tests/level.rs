@@ -28,7 +28,7 @@ fn held() -> i64 {
     stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
 }
 
-/// Lets `step` take in many versions, and asserts that the memory does not grow in both of the last two quarters. One quarter may grow:
+/// Lets `step` take in many versions, and asserts that the memory does not grow in both of the last two quarters. A single quarter may grow:
 /// discarded versions are removed many at a time, and a late removal takes memory until then. 0.5 MB were seen on busy cores.
 fn stays_level(mut step: impl FnMut(u64)) {
     let mut next = 0;

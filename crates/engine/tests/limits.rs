@@ -114,7 +114,7 @@ fn versions_in_flight_stay_within_the_limit() {
     }
 }
 
-/// A file of the node's directory cannot be removed, as it is busy or belongs to another user by now. It counts against the limit.
+/// A file of the node's directory cannot be removed, as it is busy or belongs to another user by now. The file counts against the limit.
 #[test]
 fn a_file_that_cannot_be_removed_counts_and_holds_nothing_up() {
     const LIMIT: u64 = 8 << 20;

@@ -1,4 +1,4 @@
-//! Long histories in which little changes, on the host back end. They take as little room as the differences of the lineage alone, and
+//! Long histories in which little changes, on the host back end, take as little room as the differences of the lineage alone, and
 //! the restore of any version reads at most the chosen number of checkpoints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -190,7 +190,7 @@ fn as_small_as_the_lineage_alone_over_1024_versions() {
 
 #[test]
 fn headers_and_entries_as_long_as_a_checkpoint_are_not_read_on() {
-    // The header and the entries of 20 chunks of 64 bytes take 272 bytes. Those of 964 versions are as long as a checkpoint.
+    // The header and the entries of 20 chunks of 64 bytes take 272 bytes. The headers and entries of 964 versions are as long as a checkpoint.
     let engine = builder(SIZE, 32 << 20).build().unwrap();
     let share = stored_for_the_lineages(&engine, 1200, Change::anywhere(20));
     assert!(share <= 1.05, "{share}");

@@ -40,7 +40,7 @@ fn whole(version: Version) -> Vec<u8> {
 
 fn checkpoint(engine: &Engine, device: &Device, version: Version) {
     let [temperature, seed, plain, velocity, nothing] = content(version);
-    // One region is in the middle of device memory.
+    // The region is in the middle of device memory.
     let memory = device.alloc(temperature.len() + 64).unwrap();
     let within = 32..32 + temperature.len();
     fill(device, &memory, within.start, &temperature);
@@ -266,7 +266,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
             .unwrap();
     }
     engine.close().unwrap();
-    // These versions look like those of releases that had no names.
+    // Versions 1 and 2 look like versions of releases that had no names.
     let engine = host().1.external(&home.far).build().unwrap();
     for version in [1, 2] {
         let regions = engine.regions(version).unwrap();
@@ -348,7 +348,7 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
     assert!(matches!(error, Error::Unknown { version: 2 }), "{error}");
 }
 
-/// From 1 024 names on, the engine forgets the names of versions that it no longer has, some at a time. It must keep the names of the
+/// From 1 024 names on, the engine forgets the names of versions that it no longer has, some at a time. The engine must keep the names of the
 /// version that is just taken in.
 #[test]
 fn a_small_version_keeps_its_names_while_old_ones_are_looked_for() {

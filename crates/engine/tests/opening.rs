@@ -1,4 +1,4 @@
-//! The start of an engine reads, takes its lock and reports damage. It deletes nothing, needs no space, and changes no later decision,
+//! The start of an engine reads, takes its lock and reports damage. A start deletes nothing, needs no space, and changes no later decision,
 //! wherever it is interrupted.
 
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -39,7 +39,7 @@ fn a_url_that_leads_nowhere_says_what_to_do() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// The builder refuses credentials in a URL. Its error names the environment variables for them, and does not repeat them.
+/// The builder refuses credentials in a URL. The error names the environment variables for them, and does not repeat them.
 #[cfg(feature = "objects")]
 #[test]
 fn a_url_with_credentials_is_refused_without_repeating_them() {

@@ -275,7 +275,7 @@ fn storage_without_notes_is_changed_by_the_first_version_and_not_before() {
         .for_each(|engine| engine.close().unwrap());
     assert_eq!(changes.load(Relaxed), 0);
     assert!(all_files(&home) == before);
-    // Rank 0's version 5 of run 1 was discarded. Its number is free, and it does not come back.
+    // Rank 0's version 5 of run 1 was discarded. The number is free, and it does not come back.
     let engines = build(3);
     write(&engines, 3, 5, &[6, 6]);
     drop(engines);

@@ -252,7 +252,7 @@ fn reads_that_fail_of_one_directory() {
     }
 }
 
-/// A run saw versions that another node wrote anew, and left its marks. It was killed before it removed its node's old versions of these
+/// A run saw versions that another node wrote anew, and left its marks. The run was killed before it removed its node's old versions of these
 /// numbers. The next run on the node must restore those of the other node.
 #[test]
 fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothing() {
@@ -267,7 +267,7 @@ fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothin
         engine.close().unwrap();
     };
     run(DIRECTORIES.on(home, "near"), 1, &[0, 1, 2]);
-    // This run uses the node alone, so that no other run knows of it. In this order, version 3 is the last that it writes.
+    // Run 2 uses the node alone, so that no other run knows of it. In this order, version 3 is the last that it writes.
     let alone = World {
         far: false,
         ..DIRECTORIES

@@ -16,7 +16,7 @@ use tierflow_store::{Error, Vault};
 /// Bytes of a version that one request writes, and of one that is uploaded in parts.
 const LENGTHS: [usize; 2] = [5_000, 18_000_001];
 
-/// Returns a store in which an earlier run wrote versions 1 to 5, with all bytes 1. Its lists lack the last two.
+/// Returns a store in which an earlier run wrote versions 1 to 5, with all bytes 1. The store's lists lack the last two.
 fn lagging(length: usize) -> (Arc<Faulty>, Arc<dyn ObjectStore>) {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;

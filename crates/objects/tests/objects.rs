@@ -61,7 +61,7 @@ fn what_was_saved_comes_back_from_every_store() {
                 matches!(again, Err(Error::Exists { version: 4 })),
                 "{again:?}"
             );
-            // This version counts only once its base is there, which never comes.
+            // Version 11 counts only once its base is there, which never comes.
             save(&objects, 11, Some(10)).unwrap();
             save(&objects, 9, Some(3)).unwrap();
         }

@@ -50,7 +50,7 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
 
     recalls[1].ask();
     assert_eq!(cache.wanted(), Some(2 * MIB));
-    // All bytes stay readable until the part is given back. That fails while a byte of it is lent.
+    // All bytes stay readable until the part is given back. The part cannot be given back while a byte of it is lent.
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
     let reader = cache.memory().lend(5 * MIB..5 * MIB + 1).unwrap();
     assert!(matches!(cache.give_back(0), Err(Error::Device { .. })));

@@ -165,7 +165,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
         ),
         1.0,
     );
-    // One link is slower than the others: the topology keeps its bandwidth.
+    // A link is slower than the others: the topology keeps its bandwidth.
     let slow = described(&FOUR.replacen("bandwidth = 400e9", "bandwidth = 100e9", 1));
     near(
         time(&slow, &[Remainder(150_000_000_000), Spare(all), Spare(0)]),

@@ -93,7 +93,7 @@ proptest! {
         rate in 1e7_f64..1e9,
         wrong in 2.0_f64..8.0,
     ) {
-        // The calibration of the first store is too fast by the factor `wrong`. That of the second is right, and between the two rates.
+        // The calibration of the first store is too fast by the factor `wrong`. The calibration of the second is right, and between the two rates.
         let calibrated = |rate: f64| Calibration::new(1, 1, &[rate; 4]).unwrap();
         let second = rate * wrong.sqrt();
         let stores = vec![

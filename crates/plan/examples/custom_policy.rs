@@ -57,7 +57,7 @@ impl Policy for FarthestNextUse {
     }
 }
 
-/// An executor that copies nothing. It reports every command as done as soon as the plan may be called.
+/// An executor that copies nothing, and reports every command as done as soon as the plan may be called.
 #[derive(Default)]
 struct Instant {
     done: Vec<Event>,

@@ -4,7 +4,7 @@ python checkpoints.py                                   # 13 GB of state, saved 
 python checkpoints.py --directory /dev/shm --graphs     # the directory of the other ways; also copies by a CUDA graph
 python checkpoints.py --device host --width 256 --depth 2 --length 64   # a trial without a GPU
 
-Every step ends with `torch.cuda.synchronize()`. Its time is that from the end of the step before to its own end, so that no work of a save hides
+Every step ends with `torch.cuda.synchronize()`. The time of a step is that from the end of the step before to its own end, so that no work of a save hides
 between two measurements. Steps without saves come between any two rows, and each row is compared with the steps on both sides of it: its wall time
 and its slowest step with their median, and its slowest step with their slowest. The last line says how steps without saves differ among themselves.
 "a copy within the GPU" is the lower limit of all ways whose copy ends before the next update.

@@ -35,7 +35,7 @@ configuration["log-level"] = "WARNING"
 class Shot:
     """A source at the top, receivers beside it, and a reflector below, which the model does not have.
 
-    With `tilted`, waves run faster along layers that dip to all sides. Their nested derivatives take several times as long.
+    With `tilted`, waves run faster along layers that dip to all sides. The nested derivatives take several times as long.
     """
 
     def __init__(self, cells: int, steps: int, spacing: float = 10.0, *, tilted: bool = False) -> None:
@@ -52,7 +52,7 @@ class Shot:
         if tilted:
             dip = np.linspace(0, np.pi / 4, cells, dtype=np.float32)
             azimuth = np.linspace(0, np.pi, cells, dtype=np.float32)[:, None, None]
-            # These are functions of their own, as an operator would compute values that a step does not change anew in each block.
+            # Functions of their own, as an operator would compute values that a step does not change anew in each block.
             for name, data in (
                 ("along_x", np.sin(dip) * np.cos(azimuth)),
                 ("along_y", np.sin(dip) * np.sin(azimuth)),
@@ -178,7 +178,7 @@ def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = No
     from pyrevolve import SingleLevelRevolver
 
     class Reverse(CheckpointOperator):
-        """The reverse operator. Its data are the residual, which is known once the forward pass is over."""
+        """The reverse operator. The data are the residual, which is known once the forward pass is over."""
 
         begun = False
 

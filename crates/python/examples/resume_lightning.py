@@ -1,4 +1,4 @@
-"""A training by Lightning whose checkpoints are versions of an engine. It continues after a kill with the same results.
+"""A training by Lightning whose checkpoints are versions of an engine. The training continues after a kill with the same results.
 
 python resume_lightning.py --directory /tmp/training --kill-at 17
 python resume_lightning.py --directory /tmp/training

@@ -1,4 +1,4 @@
-"""A training that `torch.distributed.checkpoint` saves over an engine beside its work. It continues where it was saved.
+"""A training that `torch.distributed.checkpoint` saves over an engine beside its work, and that continues where it was saved.
 
 python save_and_resume.py --directory /tmp/training
 python save_and_resume.py --directory /tmp/training        # continues

@@ -228,7 +228,7 @@ def test_dlpack_that_will_not_do(engine: tierflow.Engine) -> None:
 
 
 class Device:
-    """A tensor that claims to be on some device. Its pointer must be read last."""
+    """A tensor that claims to be on some device. The pointer must be read last."""
 
     def __init__(self, kind: int, address: int = 4096) -> None:
         import ctypes

@@ -10,7 +10,7 @@ import tierflow
 
 
 def saved(directory: pathlib.Path, planted: dict[int, float], **options: object) -> pathlib.Path:
-    """Checkpoints four versions of a grid. One value of the versions in `planted` differs from other histories."""
+    """Checkpoints four versions of a grid. A value of the versions in `planted` differs from other histories."""
     with tierflow.Engine(device="host", host_cache="32MiB", external=directory, **options) as engine:  # type: ignore[arg-type]
         for version in range(4):
             grid = np.full((20, 30), float(version), np.float32)

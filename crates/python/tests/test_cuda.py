@@ -1,4 +1,4 @@
-"""Tests on a GPU: `pytest -m cuda`. They need PyTorch, and use CuPy, JAX and Numba if these are installed."""
+"""Tests on a GPU: `pytest -m cuda`. The tests need PyTorch, and use CuPy, JAX and Numba if these are installed."""
 
 import contextlib
 import ctypes

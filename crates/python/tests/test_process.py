@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> N
 
 
 def test_ctrl_c_ends_a_call_that_waits_for_room(python: Callable[[str], str], tmp_path: object) -> None:
-    """The call gets room once the version before is flushed. That is twice as large in each try, until the signal comes first."""
+    """The call gets room once the version before is flushed. The version is twice as large in each try, until the signal comes first."""
     told = python(
         f"""
         import signal

@@ -129,7 +129,7 @@ def test_the_old_snapshot_gives_way_where_there_is_no_room_for_two() -> None:
 
 
 def test_several_levels(engine: tierflow.Engine) -> None:
-    """A schedule of pyrevolve uses two storages. One is the engine."""
+    """A schedule of pyrevolve uses two storages, one of which is the engine."""
     state, reverse = State(), Reverse()
     profiler = pyrevolve.pyrevolve.Profiler()
     levels = [

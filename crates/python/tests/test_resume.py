@@ -1,4 +1,4 @@
-"""Trainings by each framework are saved, killed, and continue to the same bits. They also continue after a save that fails."""
+"""Trainings by each framework are saved, killed, and continue to the same bits. Trainings also continue after a save that fails."""
 
 import os
 import pathlib

@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 
 
 class Training:
-    """A model and its optimizer, with some history. One weight is tied, one is not contiguous, and one has no elements."""
+    """A model and its optimizer, with some history. A weight is tied, another is not contiguous, and another has no elements."""
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)

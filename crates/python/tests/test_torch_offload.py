@@ -294,7 +294,7 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
 
 
 class Device(Ways):
-    """A device with its own clock. Its copies end later."""
+    """A device with its own clock. Copies on it end later."""
 
     def __init__(self, engine: tierflow.Engine) -> None:
         super().__init__(engine)

@@ -166,7 +166,7 @@ def flat(state: Any, name: str = "") -> dict[str, Any]:
 
 
 def kept(state: Any) -> Any:
-    """Returns the bytes that torch.save makes of each leaf. It refuses a whole state with tensors of several types over the same memory."""
+    """Returns the bytes that torch.save makes of each leaf. torch.save refuses a whole state with tensors of several types over the same memory."""
     if isinstance(state, dict):
         return {key: kept(part) for key, part in state.items()}
     if isinstance(state, list):

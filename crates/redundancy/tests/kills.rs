@@ -1,4 +1,4 @@
-//! The ranks of a group are processes. They are killed at random instants, and some of their nodes are lost with them. No version that was
+//! The ranks of a group are processes that are killed at random instants, and some of their nodes are lost with them. No version that was
 //! reported durable to a rank is lost, and no version that the ranks were discarding is reported as lost. `TIERFLOW_RESTARTS` sets the
 //! number of restarts, and `TIERFLOW_SEED` the seed of the random draws.
 

@@ -53,7 +53,7 @@ fn what_a_run_went_on_without_does_not_come_back() {
         engine.wait().unwrap();
     });
     (0..3).for_each(|node| group.mount(&format!("node{node}")));
-    // Of the first run's versions, only rank 3 still counts, and its partner has the parity. They must not come back.
+    // Of the first run's versions, only rank 3 still counts, and its partner has the parity. The versions must not come back.
     group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
 }
 

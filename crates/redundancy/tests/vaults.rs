@@ -182,7 +182,7 @@ fn a_version_is_not_lost_as_long_as_each_piece_lies_somewhere() {
     nodes.start(&[], |rank, vault| {
         save(vault, 0, 1);
         save(vault, 1, 1);
-        // More pieces of version 0 are removed than the code tolerates. These pieces are also elsewhere.
+        // More pieces of version 0 are removed than the code tolerates. The removed pieces are also elsewhere.
         if rank < 2 {
             vault.remove(&BTreeSet::from([0])).unwrap();
         }
@@ -258,7 +258,7 @@ fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
     nodes.start(&[], |rank, vault| {
         vault.truncate(None).unwrap();
         save(vault, 0, 7);
-        // More pieces leave the nodes than the code tolerates. These pieces are also elsewhere.
+        // More pieces leave the nodes than the code tolerates. The removed pieces are also elsewhere.
         if rank < 2 {
             vault.remove(&BTreeSet::from([0])).unwrap();
         }

@@ -141,7 +141,7 @@ impl Storage for Shared {
     }
 }
 
-/// Returns an engine whose storage takes `transfer` for a state, each way. Its caches hold `device` and `host` states.
+/// Returns an engine whose storage takes `transfer` for a state, each way. The caches hold `device` and `host` states.
 fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
     let rate = BYTES as f64 / transfer.as_secs_f64();
     let storage = Arc::new(Scratch::open(&std::env::temp_dir()).unwrap());

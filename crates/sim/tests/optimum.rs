@@ -1,5 +1,5 @@
 //! Searches the optimum of small instances over all plans that keep versions whole and let a link carry one transfer at a time. The optimum
-//! lies between the fluid bound and every run with whole versions. Its loss beyond the bound is the price of whole versions. The loss of
+//! lies between the fluid bound and every run with whole versions. The optimum's loss beyond the bound is the price of whole versions. The loss of
 //! `residency` beyond the optimum is due to decisions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -344,7 +344,7 @@ fn two_full_tiers_exchange_versions_that_are_read_again() {
             Hop::over(Link::own(1_000_000_000), 100_000),
         );
     let outcome = Simulation::new(hardware).run(&[shot.workload()]).unwrap();
-    // The host serves only restores that come before the unread versions are written to the file. That were two thirds of 30 once.
+    // The host serves only restores that come before the unread versions are written to the file. At first, two thirds of 30 came from the file.
     let below_ns = outcome.clients[0].stalls.restore_from_below_ns;
     let each_ns = 8 * MIB / 8 + 10_000;
     assert!(below_ns < 10 * each_ns, "{below_ns} ns");

@@ -34,7 +34,7 @@ impl Saved {
     }
 }
 
-/// Returns the distance of two elements of any type. Its code is independent of the library's.
+/// Returns the distance of two elements of any type. The code is independent of the library's.
 fn distance(element: Element, a: &[u8], b: &[u8]) -> f64 {
     let float = |bytes: &[u8]| match bytes.len() {
         4 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),

@@ -45,7 +45,7 @@ fn check(directory: &std::path::Path, saved: &[u64]) {
             version_of(&repository, version, length_of(version));
         }
         assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
-        // The first change of the directory removes half-written files. Its opening does not.
+        // The first change of the directory removes half-written files. The opening does not.
         repository.remove(&BTreeSet::new()).unwrap();
     }
     let files = std::fs::read_dir(directory.join("rank-0")).unwrap();

@@ -1,4 +1,4 @@
-//! A failed save is tried again. It succeeds whatever parts of it were written already, and whether or not other ranks saw these.
+//! A failed save is tried again. The next try succeeds whatever parts of it were written already, and whether or not other ranks saw these.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -195,7 +195,7 @@ fn a_note_stays_of_what_cannot_be_read_while_it_is_written_anew() {
 fn a_copy_that_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() {
     let (home, elsewhere) = (fast_home(), fast_home());
     save(&open(home.path()), 7, LARGE);
-    // This piece is of a later run.
+    // The piece is of a later run.
     save(&open(elsewhere.path()), 1, 300);
     let newer = open(elsewhere.path());
     save(&newer, 7, 2 * LARGE);

@@ -54,7 +54,7 @@ fn go_on(repository: &Repository) -> Option<u64> {
 #[test]
 fn a_read_that_fails_at_any_step_of_an_open_takes_no_version_back() {
     let (mut injected, mut refused) = (0, 0);
-    // One failure, and failures that last.
+    // A single failure, and failures that last.
     for (bad, stride) in [(1, 5), (TRIES, 1), (12 * TRIES, 3)] {
         for step in (0..).step_by(stride) {
             let home = fast_home();

@@ -121,7 +121,7 @@ fn a_gate_that_is_never_empty_does_not_starve_it() {
     assert_eq!(arena.touched(), 8 * MIB);
 }
 
-/// The arena pauses between two pieces, here for ever. It does not pause after the last piece, nor once it is dropped.
+/// The arena pauses between two pieces, here for ever. An arena does not pause after the last piece, nor once it is dropped.
 #[test]
 fn a_long_pause_holds_up_neither_the_end_nor_the_drop() {
     let device = open(Choice::Host).unwrap();

@@ -78,7 +78,7 @@ enum Place {
     Records(Box<Repository>, MediumKind),
 }
 
-/// One end of the copy of a version.
+/// An end of the copy of a version.
 enum End<'p> {
     Span(Span<'p>),
     Record(Record<'p>),

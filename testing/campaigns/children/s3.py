@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(status, tagged("Error", Code=code, Message=code))
 
     def put(self, file: Path, body: bytes, *, is_new: bool) -> None:
-        """Writes an object in one step. Fails if `is_new` is true and the object exists."""
+        """Writes an object in one step. Answers with status 412 if `is_new` is true and the object exists."""
         part = file.with_name(f".{os.getpid()}-{time.monotonic_ns()}-{id(self)}")
         part.write_bytes(body)
         try:

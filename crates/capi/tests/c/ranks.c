@@ -125,7 +125,7 @@ static void the_others_stay(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A group of another size cannot use the checkpoints. One rank says so in one line. */
+/* A group of another size cannot use the checkpoints. A single rank says so, in one line. */
 static void another_size(void)
 {
     char path[5000];
@@ -133,7 +133,7 @@ static void another_size(void)
     CHECK(freopen(path, "a", stderr) != NULL);
     shared_places("");
     CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
-    /* Each rank reads a checkpoint of a rank of the old group. These calls are not collective, not even for the rank of its own number. */
+    /* Each rank reads a checkpoint of a rank of the old group. The calls are not collective, not even for the rank of its own number. */
     CHECK(VELOC_Restart_test_rank("heat", 0, own_rank) == 10);
     CHECK(VELOC_Restart_begin_rank("heat", 10, own_rank) == VELOC_SUCCESS);
     CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && is_set(10) && VELOC_Restart_end(1) == VELOC_SUCCESS);
@@ -162,7 +162,7 @@ static void own_node(void)
 
 static int life;
 
-/* Opens a client whose rank has a node of its own. One node may be lost. */
+/* Opens a client whose rank has a node of its own. A node may be lost. */
 static int protected_node(const char *more)
 {
     char path[5000];

@@ -16,7 +16,7 @@ pub(crate) fn content(version: Version) -> Vec<u8> {
     changed(version, 20, SIZE)
 }
 
-/// Returns a state as [`content`] does. Its changed words are near each other, and so many that chains are consolidated.
+/// Returns a state as [`content`] does. The changed words are near each other, and so many that chains are consolidated.
 pub(crate) fn content_near(version: Version) -> Vec<u8> {
     changed(version, 200, SIZE / 16)
 }

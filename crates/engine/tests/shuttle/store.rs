@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tierflow_store::{Error, Result, Storage};
 
-/// Storage in memory. Its state uses the locks of `std`, which shuttle does not explore.
+/// Storage in memory. The state uses the locks of `std`, which shuttle does not explore.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pages: Mutex<BTreeMap<u64, Vec<u8>>>,

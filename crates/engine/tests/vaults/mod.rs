@@ -24,7 +24,7 @@ pub(crate) enum Call<'a> {
     Remove,
 }
 
-/// The test's part of a vault. It gets each call before the directory does.
+/// The test's part of a vault, which gets each call before the directory does.
 pub(crate) trait Watch: Debug + Send + Sync {
     fn meet(&self, call: Call<'_>) -> Result<()>;
 }

@@ -8,7 +8,7 @@ use tierflow_placement::{
     Topology,
 };
 
-/// A machine with numbers that are small enough for an LP solver to be exact. They are scaled for the crate.
+/// A machine with numbers that are small enough for an LP solver to be exact. The methods scale them for the crate.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) shares: Vec<Share>,

@@ -215,7 +215,7 @@ impl Played {
 /// Sizes of the versions before the others.
 const FIRST: [u64; 2] = [32 * MIB, 96 * MIB];
 
-/// A history up to some moment. It is the same each time that it is played.
+/// A history up to some moment, the same each time that it is played.
 #[derive(Debug)]
 struct History {
     lasting: bool,
@@ -290,7 +290,7 @@ impl History {
             hands,
             now: 0.0,
         };
-        // The first versions are durable before the question. They have two sizes, as one size would not tell the time of a byte.
+        // The first versions are durable before the question. The versions have two sizes, as one size would not tell the time of a byte.
         for (version, size) in FIRST.into_iter().enumerate() {
             played.checkpoint(version as u64, size);
             while played.pass(f64::INFINITY) {}

@@ -196,7 +196,7 @@ fn a_restore_of_parts_that_are_damaged_reads_the_tier_below() {
     machine.read_back();
 }
 
-/// A write-back and a caller's read would each take twice as long side by side, so the write-back waits. Where the next checkpoint finds no
+/// A write-back and a caller's read would each take twice as long side by side, so the write-back waits. If the next checkpoint finds no
 /// room, write-backs do not wait.
 #[test]
 fn over_a_shared_link_write_backs_wait_for_a_caller_that_reads_from_below() {

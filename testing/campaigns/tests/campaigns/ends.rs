@@ -258,7 +258,7 @@ fn no_end_of_a_program_loses_a_durable_version_or_another_one_silently() {
     tally.end(KNOWN);
 }
 
-/// `close` takes longer than its patience while storage takes bytes all the time. It must succeed.
+/// `close` takes longer than its patience while storage takes bytes all the time. The call must succeed.
 #[test]
 fn closing_waits_as_long_as_bytes_move() {
     let Some(server) = s3::shared() else { return };

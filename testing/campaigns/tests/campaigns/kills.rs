@@ -20,7 +20,7 @@ const KILLS: u64 = 10;
 enum Storage {
     Directories,
     S3,
-    /// Ranks on nodes of their own. One node may be lost.
+    /// Ranks on nodes of their own. A node may be lost.
     Redundancy(u64),
 }
 

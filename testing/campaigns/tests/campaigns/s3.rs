@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// A server. It ends when this is dropped, or when this process ends.
+/// A server, which ends when this is dropped, or when this process ends.
 pub(crate) struct Server {
     child: Child,
     port: u16,
