@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it ended before it was killed")]
-    fn what_ends_by_itself_was_not_killed() {
+    fn a_process_that_ended_by_itself_was_not_killed() {
         let mut process = shell("exit 0");
         assert!(process.wait().success());
         process.kill();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it ended without a report")]
-    fn nobody_waits_for_a_report_of_the_dead() {
+    fn a_report_of_an_ended_process_is_not_waited_for() {
         shell("exit 0").report();
     }
 

@@ -15,7 +15,7 @@ use tierflow_store::{Options, Repository, Vault};
 use tierflow_testing::assert_matches;
 
 #[test]
-fn an_engine_waits_for_what_the_agent_brings() {
+fn an_engine_waits_for_the_pieces_that_the_agent_brings() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -37,7 +37,7 @@ fn an_engine_waits_for_what_the_agent_brings() {
 }
 
 #[test]
-fn what_an_application_left_is_brought_after_its_end() {
+fn pieces_that_an_application_left_are_brought_after_its_end() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -56,7 +56,7 @@ fn what_an_application_left_is_brought_after_its_end() {
 }
 
 #[test]
-fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
+fn an_agent_that_was_killed_continues_from_the_disk() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -72,7 +72,7 @@ fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
 }
 
 #[test]
-fn what_was_removed_does_not_come_back_after_the_agent_was_killed() {
+fn removed_pieces_do_not_come_back_after_the_agent_was_killed() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -118,7 +118,7 @@ fn without_an_agent_the_application_does_it_itself() {
 }
 
 #[test]
-fn what_was_removed_without_an_agent_is_not_brought_by_a_later_one() {
+fn pieces_removed_without_an_agent_are_not_brought_by_a_later_one() {
     let home = Home::new();
     let vault = home.vault(None);
     assert!(!vault.has_agent());
@@ -172,7 +172,7 @@ fn an_agent_that_dies_is_done_without() {
 }
 
 #[test]
-fn it_is_started_when_asked_for() {
+fn a_vault_starts_the_agent_if_it_has_its_program() {
     let home = Home::new();
     let vault = home.vault(Some(Path::new(PROGRAM)));
     assert!(vault.has_agent());
@@ -186,7 +186,7 @@ fn it_is_started_when_asked_for() {
 }
 
 #[test]
-fn one_that_cannot_be_started_is_done_without() {
+fn an_agent_that_cannot_be_started_is_done_without() {
     let home = Home::new();
     let vault = home.vault(Some(Path::new("/nonexistent/tierflow-agent")));
     let engine = home.engine(vault);
@@ -249,7 +249,7 @@ fn an_agent_that_is_stopped_tries_once_more() {
 }
 
 #[test]
-fn what_others_planted_is_refused() {
+fn files_planted_by_others_are_refused() {
     let home = Home::new();
     let own = home.scratch.join(".tierflow-agent");
     let refused = |what: &str| {
@@ -297,7 +297,7 @@ fn what_others_planted_is_refused() {
 }
 
 #[test]
-fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
+fn leftovers_do_not_replace_versions_of_another_run() {
     let home = Home::new();
     let options = Options::default();
     let write = |directory: &Path, version: u64, bytes: &[u8]| {
@@ -341,7 +341,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
 }
 
 #[test]
-fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
+fn leftovers_behind_another_runs_version_are_not_brought() {
     let home = Home::new();
     let near = home.local();
     (1..6).for_each(|version| homes::save(&near, version));

@@ -158,7 +158,7 @@ fn pythons_methods_are_in_the_table() {
 }
 
 #[test]
-fn what_headers_and_modules_declare_is_in_the_table() {
+fn declarations_of_headers_and_modules_are_in_the_table() {
     let Some(header) = file("crates/capi/include/tierflow.h") else {
         return;
     };

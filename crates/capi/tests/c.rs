@@ -27,7 +27,7 @@ fn an_engine_serves_c() {
 }
 
 #[test]
-fn what_lasts_and_groups_serve_c() {
+fn durable_versions_and_groups_serve_c() {
     run("cc", "-std=c99", "lasting.c");
 }
 
@@ -99,12 +99,12 @@ fn an_engine_that_nobody_closed_ends_with_the_process_and_names_what_is_lost() {
 }
 
 #[test]
-fn velocs_api_does_what_it_says() {
+fn velocs_api_keeps_its_promises() {
     run("cc", "-std=c99", "veloc.c");
 }
 
 #[test]
-fn calls_of_velocs_api_that_fail_leave_what_they_say() {
+fn failed_calls_of_velocs_api_leave_the_promised_state() {
     let cases = [
         "head",
         "late",

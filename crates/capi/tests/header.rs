@@ -35,7 +35,7 @@ fn exported() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_declared_is_exported_and_nothing_else() {
+fn declared_functions_are_exported_and_no_others() {
     let mut all = declared(&home().join("include/tierflow.h"));
     all.extend(declared(&home().join("include/veloc.h")));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));

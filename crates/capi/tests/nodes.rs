@@ -18,7 +18,7 @@ fn lose(directory: &Path, nodes: &str) {
 }
 
 #[test]
-fn what_lost_nodes_had_is_there_again() {
+fn versions_of_lost_nodes_are_rebuilt() {
     let directory = tempfile::tempdir().unwrap();
     for mpi in Mpi::installed() {
         let source = home().join("tests/c/nodes.c");
@@ -139,7 +139,7 @@ fn manifests(directory: &Path) -> usize {
 }
 
 #[test]
-fn what_velocs_cleanup_removes_is_not_lost() {
+fn checkpoints_that_velocs_cleanup_removes_are_not_lost() {
     let directory = tempfile::tempdir().unwrap();
     for mpi in Mpi::installed() {
         let source = home().join("tests/c/cleaned.c");

@@ -246,7 +246,7 @@ fn a_damaged_file_is_an_error_and_no_gradient() {
 
 /// Four stages of 500 numbers for each of 80 steps are 1.22 MiB, and 1.53 MiB with the solutions.
 #[test]
-fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
+fn a_trajectory_for_adjoints_leaves_out_solutions() {
     let Some(adjoint) = Adjoint::built() else {
         return;
     };

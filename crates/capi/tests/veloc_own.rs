@@ -58,7 +58,7 @@ impl Place {
 }
 
 #[test]
-fn they_run_are_killed_and_resume() {
+fn velocs_programs_run_are_killed_and_resume() {
     let Some(checkout) = std::env::var_os("TIERFLOW_VELOC").map(PathBuf::from) else {
         eprintln!("NOT RUN: TIERFLOW_VELOC names no checkout of VELOC");
         return;

@@ -134,7 +134,7 @@ fn prune_can_be_tried_and_leaves_a_version_that_verifies() {
 }
 
 #[test]
-fn what_is_no_directory_of_versions_is_an_error() {
+fn a_path_without_versions_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     for arguments in [
@@ -153,7 +153,7 @@ fn what_is_no_directory_of_versions_is_an_error() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_versions_are_named() {
     let output = run(&["list", "/nonexistent/run"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(

@@ -237,7 +237,7 @@ fn places_in_the_wrong_order_are_named() {
 
 /// Some faults depend on how the system schedules threads. The test writes them into the counters of a healthy run.
 #[test]
-fn what_counters_tell_is_named() {
+fn faults_in_counters_are_named() {
     let bench = Bench::new();
     let engine = bench.builder().host_cache(64 * MIB).build().unwrap();
     shot(&engine, 4, (0..4).rev(), COMPUTE);

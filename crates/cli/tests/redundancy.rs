@@ -110,7 +110,7 @@ fn checkpoints_on_nodes_are_listed_verified_and_rebuilt_by_their_names() {
 }
 
 #[test]
-fn what_a_node_protects_is_listed_and_verified() {
+fn protected_versions_of_a_node_are_listed_and_verified() {
     let home = nodes();
     let path = node(home.path(), 1);
     let directory = path.to_str().unwrap();

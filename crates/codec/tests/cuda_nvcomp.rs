@@ -100,7 +100,7 @@ fn long(element: Element) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
-fn what_nvcomp_makes_is_read_by_the_processor_and_lz4_by_the_device() {
+fn containers_of_nvcomp_are_read_by_the_processor_and_lz4_by_the_device() {
     let mut gpu = Gpu::new();
     for element in Element::ALL {
         let of_lengths = LENGTHS.into_iter().flat_map(|n| inputs(element, n));

@@ -59,7 +59,7 @@ fn lengths_that_no_memory_holds_are_refused() {
 }
 
 #[test]
-fn what_is_cut_off_is_refused() {
+fn a_container_that_is_cut_off_is_refused() {
     for sound in sound() {
         for len in [0, 7, 63, 64, sound.len() / 2, sound.len().saturating_sub(1)] {
             if len < sound.len() {

@@ -97,7 +97,7 @@ fn every_codec_brings_back_every_kind_of_input_of_any_length() {
 }
 
 #[test]
-fn what_says_little_takes_little() {
+fn inputs_with_little_information_take_little_room() {
     let n = 1 << 18;
     let ratio = |codec: &dyn Codec, element, name: &str| {
         let all = inputs(element, n);

@@ -365,7 +365,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_cannot_be_encoded_gives_the_loans_back() {
+fn a_refused_encoding_gives_the_loans_back() {
     let gpu = gpu();
     let data = gpu.device.alloc(4096).unwrap();
     let mut lineage = gpu::GpuLineage::new(&gpu.kernels, Config::default(), 4000).unwrap();

@@ -78,7 +78,7 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU and cuFile"]
-fn what_was_written_from_a_device_is_read_into_it() {
+fn bytes_written_from_a_device_are_read_into_it() {
     let bench = Bench::new();
     let (_file, direct) = bench.file();
     let content = pattern(SIZE, 1);

@@ -64,7 +64,7 @@ fn latest(engines: &[Engine]) -> Vec<Option<u64>> {
 }
 
 #[test]
-fn what_is_newer_than_what_all_have_is_given_up_and_written_anew() {
+fn versions_beyond_the_newest_of_all_ranks_are_discarded_and_written_anew() {
     let home = home();
     write(&group(&home, "a", 3, 1), 1, 0, &[6, 9, 7]);
     let second = group(&home, "a", 3, 2);
@@ -333,7 +333,7 @@ fn ranks_of_different_runs_are_told() {
 }
 
 #[test]
-fn what_cannot_be_read_now_is_not_given_up() {
+fn a_version_that_cannot_be_read_now_is_not_discarded() {
     let home = home();
     write(&group(&home, "a", 2, 1), 1, 0, &[4, 4]);
     let faults = Arc::<Faults>::default();

@@ -17,7 +17,7 @@ fn builder() -> EngineBuilder {
 }
 
 #[test]
-fn what_is_about_lasting_versions_needs_some() {
+fn options_for_durable_versions_need_a_durable_tier() {
     let cases = [
         (builder().group(Group::new(0, 1, 5)), "group"),
         (builder().retention(Retention::newest(2)), "retention"),

@@ -205,7 +205,7 @@ fn process(directory: &Path) -> Process {
 }
 
 #[test]
-fn what_a_killed_process_had_is_the_others() {
+fn the_others_get_the_memory_of_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
     let engine = client_of(folder.path());
     checkpoint(&engine, 1, 0..50);

@@ -181,7 +181,7 @@ fn a_bound_takes_values_that_can_be_rounded() {
 }
 
 #[test]
-fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
+fn the_builder_refuses_compression_without_a_tier() {
     let how = || Compression::lossless(Value::F32);
     let alone = Engine::builder(&host())
         .host_cache(SIZE)
@@ -215,7 +215,7 @@ fn nvcomp_is_refused_where_it_would_do_nothing() {
 }
 
 #[test]
-fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differences() {
+fn the_next_engine_reads_compressed_versions_with_differences_or_without() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
         Engine::builder(&host())

@@ -140,7 +140,7 @@ fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
 }
 
 #[test]
-fn what_does_not_become_smaller_goes_as_it_is() {
+fn versions_that_cannot_be_compressed_are_stored_as_they_are() {
     let sizes = [SIZE, 1, 4096, 4097, 100_000];
     let of = |version: Version| noise(version, sizes[version as usize % sizes.len()]);
     let all: u64 = (0..40).map(|version| of(version).len() as u64).sum();
@@ -249,7 +249,7 @@ impl Home {
 }
 
 #[test]
-fn whichever_engine_comes_next_reads_what_this_one_stored() {
+fn engines_with_other_stages_read_the_stored_versions() {
     let home = Home(tempfile::tempdir().unwrap());
     let mut next = 0;
     let mut live = |builder: EngineBuilder, versions: u64, loses: bool| {

@@ -99,7 +99,7 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
 /// A version that is too large for the caches goes to the scratch file at once. The engine compresses it on the way from there to the
 /// tier below.
 #[test]
-fn what_lies_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
+fn a_version_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
     // The second part ends in the middle of a value, and of a block.
     let sizes = [16 << 20, (16 << 20) + 4099, (2 << 20) + 1];
     let directory = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn a_disk_that_cannot_be_read_keeps_its_versions_from_going_further_down() {
 }
 
 #[test]
-fn what_overflows_to_peers_lies_there_as_it_is() {
+fn an_overflow_to_peers_is_not_compressed() {
     let options = tierflow_device::host::Options::default().device_bytes(64 << 20);
     let device = |ordinal| tierflow_device::host::open(options.clone().ordinal(ordinal)).unwrap();
     let devices: Vec<_> = (0..3).map(device).collect();
@@ -201,7 +201,7 @@ fn what_overflows_to_peers_lies_there_as_it_is() {
 }
 
 #[test]
-fn an_engine_with_another_choice_reads_what_this_one_stored() {
+fn an_engine_with_other_compressed_tiers_reads_the_stored_versions() {
     for first in ALL {
         for second in ALL {
             let directory = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ fn assert_refused(builder: EngineBuilder, says: &str) {
 }
 
 #[test]
-fn where_no_tier_is_left_or_differences_are_made_is_said_when_the_engine_is_built() {
+fn the_builder_refuses_compression_without_a_tier_or_with_differences() {
     let directory = tempfile::tempdir().unwrap();
     let memory = || Engine::builder(&host()).device_cache(SIZE).host_cache(SIZE);
     let storage = on(CompressedTiers::Storage);

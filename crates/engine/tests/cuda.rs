@@ -104,7 +104,7 @@ fn every_order_gives_the_bytes_back_through_all_tiers() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_fits_no_cache_goes_through_staging() {
+fn versions_that_fit_no_cache_go_through_staging() {
     let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
     let application = Application::new(&device, 21 * MIB);
     let scratch = tempfile::tempdir().unwrap();

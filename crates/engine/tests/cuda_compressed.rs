@@ -207,7 +207,7 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_does_not_become_smaller_goes_as_it_is() {
+fn versions_that_cannot_be_compressed_are_stored_as_they_are() {
     let bench = Bench::new();
     let engine = bench.builder().host_cache(512 << 20).build().unwrap();
     for version in 0..VERSIONS {
@@ -223,7 +223,7 @@ fn what_does_not_become_smaller_goes_as_it_is() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
+fn host_and_device_read_each_others_compressed_versions() {
     let bench = Bench::new();
     let directory = tempfile::tempdir().unwrap();
     let host = open(Choice::Host).unwrap();
@@ -320,7 +320,7 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
 /// Builds without nvCOMP read versions that nvCOMP compressed.
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
-fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {
+fn any_build_with_its_codecs_reads_versions_of_nvcomp() {
     use tierflow_engine::NvcompCodec;
     let bench = Bench::new();
     for codec in NvcompCodec::ALL {

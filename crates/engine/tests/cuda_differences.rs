@@ -47,7 +47,7 @@ fn assert_restores(engine: &Engine, version: Version, back: &Memory, stream: &St
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn every_version_comes_back_and_the_host_holds_what_changed() {
+fn every_version_comes_back_and_the_host_holds_the_changes() {
     let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
     let stream = device.stream().unwrap();
     let (field, back) = (device.alloc(SIZE).unwrap(), device.alloc(SIZE).unwrap());

@@ -53,7 +53,7 @@ fn damaged(engine: &Engine) -> Vec<u64> {
 }
 
 #[test]
-fn what_a_scratch_file_does_not_give_back_comes_from_below() {
+fn versions_that_a_scratch_file_cannot_read_come_from_below() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (builder, faults) = builder(&directory);
     let engine = builder.external(external.path()).build().unwrap();
@@ -74,7 +74,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
 }
 
 #[test]
-fn what_cannot_be_put_together_comes_from_below() {
+fn a_version_that_cannot_be_decoded_comes_from_below() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (builder, faults) = builder(&directory);
     let builder = builder.external(external.path());

@@ -279,7 +279,7 @@ fn an_interrupt_that_panics_ends_its_call() {
 }
 
 #[test]
-fn an_interruption_is_not_for_what_has_begun() {
+fn an_interruption_does_not_stop_a_write_that_has_begun() {
     let (engine, vault, _kept) = engine(MIB);
     vault.hold([3]);
     let bytes = content(3, 5 * MIB);
@@ -301,7 +301,7 @@ fn an_interruption_is_not_for_what_has_begun() {
 }
 
 #[test]
-fn discarding_frees_who_waits() {
+fn a_discard_ends_the_waits_for_its_version() {
     let (engine, vault, _kept) = cold(2 * MIB, 6, MIB);
     vault.hold([1]);
     engine.hint([1]);

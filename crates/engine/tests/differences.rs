@@ -97,7 +97,7 @@ fn in_place_the_whole_bytes_are_lent() {
 }
 
 #[test]
-fn where_there_can_be_no_differences_the_builder_says_why() {
+fn the_builder_says_why_there_can_be_no_differences() {
     let directory = tempfile::tempdir().unwrap();
     let build = |builder: EngineBuilder| builder.dedup(Tree { chunk: 64 }).build();
     let alone = build(Engine::builder(&host()).host_cache(4 * MIB));

@@ -93,7 +93,7 @@ fn memory_of_the_host_takes_the_buffers() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_looked_for() {
+fn an_engine_without_direct_copies_does_not_look_for_cufile() {
     let directory = tempfile::tempdir().unwrap();
     let device = open(Choice::Host).unwrap();
     let never = builder(&device, directory.path()).direct_io(DirectIo::Never);

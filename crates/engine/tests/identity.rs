@@ -54,7 +54,7 @@ fn left_on_node(home: &Home, node: u64, run: u64, versions: std::ops::Range<u64>
 }
 
 #[test]
-fn what_another_node_acknowledged_is_not_taken_back_by_leftovers() {
+fn leftovers_do_not_replace_versions_that_another_node_acknowledged() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();
@@ -116,7 +116,7 @@ fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that
 }
 
 #[test]
-fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
+fn no_run_continues_from_leftovers_behind_another_nodes_version() {
     for goes_on in [true, false] {
         let home = home();
         {
@@ -155,7 +155,7 @@ fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
 }
 
 #[test]
-fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
+fn a_version_of_the_last_run_on_the_node_replaces_an_older_one_below() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();
@@ -301,7 +301,7 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
 }
 
 #[test]
-fn what_of_storage_cannot_be_used_is_left_out_and_named() {
+fn unusable_storage_is_left_out_and_named() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();

@@ -65,7 +65,7 @@ impl Watch for Unlucky {
 }
 
 #[test]
-fn what_fails_is_not_overtaken() {
+fn no_later_version_becomes_durable_before_one_that_failed() {
     for in_order in [true, false] {
         let home = home();
         let vault = Watched::new(&home.far, Unlucky::default());

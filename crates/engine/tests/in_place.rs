@@ -52,7 +52,7 @@ fn wait_empty(engine: &Engine) {
 }
 
 #[test]
-fn what_was_written_in_place_is_read_in_place() {
+fn bytes_written_in_place_are_read_in_place() {
     let engine = Engine::builder(&host())
         .device_cache(4 * MIB)
         .build()
@@ -132,7 +132,7 @@ fn a_slot_that_is_dropped_was_never_there() {
 
 /// A thread that holds slots and makes another call never waits for its own slots.
 #[test]
-fn nobody_waits_for_a_slot() {
+fn a_thread_never_waits_for_its_own_slots() {
     let directory = tempfile::tempdir().unwrap();
     let engine = Engine::builder(&host())
         .device_cache(2 * MIB)
@@ -245,7 +245,7 @@ fn threads_produce_and_consume_at_the_same_time() {
 }
 
 #[test]
-fn what_cannot_be_lent_is_refused() {
+fn versions_that_cannot_be_lent_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let files = Engine::builder(&host())
         .scratch(directory.path())

@@ -88,7 +88,7 @@ fn the_next_engine_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+fn a_lost_node_loses_no_version_that_was_waited_for() {
     let home = home();
     let engine = builder()
         .node_local(&home.near)
@@ -110,7 +110,7 @@ fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
 }
 
 #[test]
-fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
+fn versions_on_the_node_alone_are_flushed_by_the_next_engine() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();
     (0..5).for_each(|version| checkpoint(&engine, version, length_of(version)));
@@ -292,7 +292,7 @@ fn a_damaged_copy_is_read_from_the_storage_below() {
 }
 
 #[test]
-fn what_is_discarded_is_gone_from_the_disk() {
+fn a_discarded_version_is_removed_from_the_disk() {
     let home = home();
     let both = || builder().node_local(&home.near).external(&home.far);
     let engine = both().build().unwrap();

@@ -156,7 +156,7 @@ fn lives_of_chains(build: &dyn Fn() -> EngineBuilder) {
 }
 
 #[test]
-fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+fn a_lost_node_loses_no_version_that_was_waited_for() {
     let home = home();
     let both = || builder().node_local(&home.near).external(&home.far);
     let engine = both().build().unwrap();
@@ -172,7 +172,7 @@ fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
 }
 
 #[test]
-fn what_others_build_upon_stays_with_them_and_goes_with_them() {
+fn bases_stay_and_go_with_the_versions_that_build_upon_them() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();
     (0..12).for_each(|version| checkpoint(&engine, version));
@@ -195,7 +195,7 @@ fn what_others_build_upon_stays_with_them_and_goes_with_them() {
 }
 
 #[test]
-fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
+fn retention_keeps_the_newest_versions_and_their_bases_alone() {
     let home = home();
     for life in 0..3 {
         let engine = builder()
@@ -300,7 +300,7 @@ fn damage_to_one_is_damage_to_those_that_build_upon_it() {
 }
 
 #[test]
-fn what_builds_upon_nothing_never_takes_another_for_its_base() {
+fn a_difference_without_its_base_never_takes_another_for_it() {
     for lost in ["near", "far"] {
         let home = home();
         let both = || builder().node_local(&home.near).external(&home.far);

@@ -197,7 +197,7 @@ fn headers_and_entries_as_long_as_a_checkpoint_are_not_read_on() {
 }
 
 #[test]
-fn what_changes_in_one_place_is_stored_as_the_lineage_alone_does() {
+fn changes_in_one_place_take_as_little_room_as_in_the_lineage_alone() {
     let change = Change {
         size: SIZE,
         words: 300,
@@ -268,7 +268,7 @@ fn a_restore_from_storage_reads_at_most_the_chosen_number_of_checkpoints() {
 }
 
 #[test]
-fn what_is_kept_for_others_alone_is_bounded_too() {
+fn bases_of_discarded_versions_are_bounded_too() {
     let engine = builder(SIZE, 32 << 20).build().unwrap();
     let mut states = States::new(Change::anywhere(200));
     let mut most = 0;
@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_is_given_up_what_is_held_comes_back(
+    fn held_versions_come_back_whatever_is_discarded(
         steps in steps(),
         reads in 1_u32..5,
         only_memory in any::<bool>(),

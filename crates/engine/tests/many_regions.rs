@@ -193,7 +193,7 @@ fn regions_of_all_kinds_come_back_from_everywhere() {
 }
 
 #[test]
-fn so_do_very_many() {
+fn very_many_regions_come_back_from_everywhere() {
     everywhere(&open(Choice::Host).unwrap(), (20..21, 3000));
 }
 

@@ -155,7 +155,7 @@ fn regions_come_back_by_name_from_caches_and_scratch_files() {
 }
 
 #[test]
-fn files_say_what_the_regions_are_and_the_next_engine_knows() {
+fn files_describe_the_regions_for_the_next_engine() {
     let tiers: [fn(EngineBuilder) -> EngineBuilder; 3] = [
         |builder| builder,
         |builder| builder.host_cache(3 * size()),
@@ -248,7 +248,7 @@ fn large_regions_pass_through_what_is_staged_at_a_time() {
 }
 
 #[test]
-fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
+fn a_version_without_names_is_one_region_and_reused_numbers_forget_names() {
     let home = home();
     let bytes = content(0)[0].clone();
     let builder = host().1.after_restore(AfterRestore::Keep);

@@ -134,7 +134,7 @@ fn a_forgotten_option_deletes_nothing() {
 }
 
 #[test]
-fn storage_that_cannot_be_listed_costs_nothing_of_what_builds_upon_it() {
+fn storage_that_cannot_be_listed_costs_no_difference_from_its_versions() {
     let template = without_bases();
     let mut said = 0;
     for good in (0..).step_by(3) {
@@ -157,7 +157,7 @@ fn storage_that_cannot_be_listed_costs_nothing_of_what_builds_upon_it() {
 }
 
 #[test]
-fn what_builds_upon_a_number_that_is_written_anew_goes() {
+fn differences_from_a_replaced_version_are_removed() {
     let home = without_bases();
     {
         // The user forgets the option of external storage. The run begins anew, and writes a version 6, the first without its base.

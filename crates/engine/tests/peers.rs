@@ -21,7 +21,7 @@ fn hosts(count: usize) -> Vec<Device> {
 }
 
 #[test]
-fn what_overflows_to_peers_comes_back_and_peers_have_their_memory_back() {
+fn an_overflow_to_peers_comes_back_and_peers_get_their_memory_back() {
     overflow_and_recall(&hosts(4), LENGTH);
 }
 

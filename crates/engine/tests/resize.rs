@@ -124,7 +124,7 @@ fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
 }
 
 #[test]
-fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
+fn a_refused_resize_changes_nothing() {
     let device = open(Choice::Host).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let pool = HostPool::in_process(PoolOptions::new(64 << 20)).unwrap();

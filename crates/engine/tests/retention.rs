@@ -42,7 +42,7 @@ fn restore(engine: &Engine, version: Version) -> Result<(), Error> {
 }
 
 #[test]
-fn it_holds_on_every_tier() {
+fn a_retention_holds_on_every_tier() {
     let home = home();
     let engine = builder().node_local(&home.near).external(&home.far);
     let engine = engine.retention(Retention::newest(3).and_every(10));
@@ -56,7 +56,7 @@ fn it_holds_on_every_tier() {
 }
 
 #[test]
-fn what_is_hinted_stays_until_it_was_restored() {
+fn a_hinted_version_stays_until_it_was_restored() {
     let home = home();
     let engine = builder().node_local(&home.near).external(&home.far);
     let engine = engine.retention(Retention::newest(2)).build().unwrap();

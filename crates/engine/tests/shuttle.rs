@@ -244,7 +244,7 @@ fn a_client_goes_and_the_other_goes_on() {
 
 /// Callers stop waiting at the moment at which the answer comes, and versions are discarded under way.
 #[test]
-fn who_gives_up_is_in_nobodys_way() {
+fn callers_that_stop_waiting_hinder_no_other() {
     explore(|| {
         let store = Store::new();
         let engine = Arc::new(engine(2, &store, AfterRestore::Keep));
@@ -280,7 +280,7 @@ fn who_gives_up_is_in_nobodys_way() {
 
 /// Callers have little patience. The requests that they began at storage go on without them, are reported, and end before the engine.
 #[test]
-fn what_nobody_waits_for_any_more_is_reported_and_ends() {
+fn requests_without_a_waiting_caller_are_reported_and_end() {
     explore(|| {
         let store = Store::new();
         let engine = Arc::new(engine(2, &store, AfterRestore::Keep));

@@ -260,7 +260,7 @@ fn a_prefetch_from_a_vault_stops() {
 }
 
 #[test]
-fn a_copy_to_a_vault_that_knows_nothing_of_it_stops() {
+fn a_copy_to_a_vault_without_cancellation_stops() {
     let rig = Rig::of(|builder, meter, path| {
         let far = Repository::open(path.join("far"), Options::default()).unwrap();
         meter.begin(discard);

@@ -135,7 +135,7 @@ impl Storage for Meeting {
 }
 
 #[test]
-fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
+fn calls_past_the_caches_have_several_requests_at_a_time() {
     let storage = Arc::new(Meeting {
         blocks: Blocks::new(512),
         under_way: Mutex::default(),

@@ -149,7 +149,7 @@ fn a_history_in_order_is_durable_up_to_what_is_promised() {
 }
 
 #[test]
-fn what_cannot_be_durable_is_said_at_once() {
+fn a_version_that_cannot_become_durable_is_refused_at_once() {
     let engine = builder().host_cache(MIB).build().unwrap();
     let soon = Instant::now();
     assert!(matches!(

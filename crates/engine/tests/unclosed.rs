@@ -80,7 +80,7 @@ fn an_engine_that_is_dropped_names_what_is_lost() {
 }
 
 #[test]
-fn what_a_suspension_gave_up_is_named_once_the_engine_is_closed() {
+fn versions_that_a_suspension_gave_up_are_named_once_the_engine_is_closed() {
     let warned = warnings(|engine| {
         let suspension = engine.suspend(None, Instant::now()).unwrap();
         assert_eq!(suspension.version(), Some(1));

@@ -255,7 +255,7 @@ fn reads_that_fail_of_one_directory() {
 /// A run saw versions that another node wrote anew, and left its marks. The run was killed before it removed its node's old versions of these
 /// numbers. The next run on the node must restore those of the other node.
 #[test]
-fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothing() {
+fn versions_of_another_node_count_though_the_run_that_saw_them_removed_nothing() {
     let home = fast_home();
     let home = home.path();
     let run = |builder: EngineBuilder, run, versions: &[Version]| {

@@ -45,7 +45,7 @@ fn assert_right(vault: &dyn Vault, version: u64) {
 }
 
 #[test]
-fn what_was_saved_comes_back_from_every_store() {
+fn saved_versions_come_back_from_every_store() {
     let directory = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] = [
         Arc::new(InMemory::new()),
@@ -411,7 +411,7 @@ fn a_newer_piece_takes_the_place_of_an_older_one() {
 }
 
 #[tokio::test]
-async fn it_may_be_used_within_the_callers_runtime() {
+async fn a_store_may_be_used_within_the_callers_runtime() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let vault = objects(&store);
     save(&vault, 1, None).unwrap();

@@ -124,7 +124,7 @@ fn time(topology: &Topology, shares: &[Share]) -> f64 {
 }
 
 #[test]
-fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
+fn equal_links_become_a_switch_and_shared_ones_stay_shared() {
     use Share::{Remainder, Spare};
     let near =
         |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-6, "{found} {wanted}");
@@ -174,7 +174,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
 }
 
 #[test]
-fn what_cannot_be_calibrated_or_moved_is_named() {
+fn impossible_calibrations_and_moves_are_named() {
     assert!(matches!(calibrate(&[], quick()), Err(Error::NoDevices)));
     let devices = hosts(2, 64 << 20);
     let twice = [devices[0].clone(), devices[1].clone(), devices[0].clone()];

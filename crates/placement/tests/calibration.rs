@@ -9,7 +9,7 @@ fn close(is: f64, wanted: f64) -> bool {
 
 proptest! {
     #[test]
-    fn it_goes_through_every_sample(
+    fn the_spline_goes_through_every_sample(
         first in 1..5_u32,
         step in 1..20_u32,
         samples in prop::collection::vec(1.0..1e9_f64, 1..40),
@@ -26,7 +26,7 @@ proptest! {
 
     /// With n samples, the spline equals a polynomial of degree n − 1, and at most 3, everywhere.
     #[test]
-    fn it_is_exact_on_cubics(
+    fn the_spline_is_exact_on_cubics(
         samples in 1..12_usize,
         (a, b, c, d) in (1e3..1e6_f64, 0.0..1e4_f64, 0.0..100.0_f64, 0.0..1.0_f64),
     ) {

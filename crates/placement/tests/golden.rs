@@ -89,7 +89,7 @@ fn unit_increment_makes_the_schedule_on_the_slide() {
 }
 
 #[test]
-fn what_peers_can_take_in_time_does_not_go_to_the_host() {
+fn bytes_that_peers_take_in_time_do_not_go_to_the_host() {
     let schedule = example(&mut MinTimeMaxFlow::default());
     // In that time, GPU 4 takes 320 MB from GPU 0 and 160 MB from GPU 6, and GPU 1 takes 160 MB.
     assert_eq!(schedule.to_hosts() / MB, 80);

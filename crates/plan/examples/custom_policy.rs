@@ -152,7 +152,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn who_sees_how_often_and_knows_when_hits_more() {
+fn policies_with_more_knowledge_have_more_hits() {
     let hits = compare().unwrap();
     println!("{hits:?}");
     let of = |name| hits.iter().find(|(own, _)| *own == name).unwrap().1;

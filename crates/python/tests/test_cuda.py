@@ -140,7 +140,7 @@ def test_a_graph_that_is_captured_is_left_alone(gpu: tierflow.Engine, torch: Any
     assert gpu.versions() == [0]
 
 
-def test_what_will_not_do(gpu: tierflow.Engine, torch: Any) -> None:
+def test_arguments_that_are_refused(gpu: tierflow.Engine, torch: Any) -> None:
     weight = torch.zeros(40, 60, device="cuda", requires_grad=True)
     with pytest.raises(tierflow.ArrayError, match=r"t\.detach\(\)"):
         gpu.checkpoint(0, weight)
@@ -213,7 +213,7 @@ def test_a_commit_comes_after_the_kernels(gpu: tierflow.Engine, torch: Any, name
 
 
 @pytest.mark.parametrize("how", ["the last reference", "finish", "finish behind a stream"])
-def test_what_is_read_is_not_overwritten(torch: Any, how: str) -> None:
+def test_a_version_that_is_read_is_not_overwritten(torch: Any, how: str) -> None:
     """The cache holds one version. The next version takes its place after the kernel that still reads it."""
     size = 8 << 20
     stream = torch.cuda.Stream()

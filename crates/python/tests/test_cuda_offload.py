@@ -77,7 +77,7 @@ def test_gradients_and_memory(deterministic: Any, tiers: dict[str, Any], budget:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
-def test_what_is_being_copied_is_not_reused(deterministic: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+def test_memory_under_a_copy_is_not_reused(deterministic: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
     """Every tensor leaves, and the allocator has just as much as it needs: memory is used again as soon as it is free. A late copy begins
     when all work that could use its memory again would have done so."""
     model = network()

@@ -115,7 +115,7 @@ def test_a_fork_does_not_end_its_parents_engines(tmp_path: pathlib.Path) -> None
     assert durable(tmp_path) == [1, 2, 3, 4]
 
 
-def test_what_was_given_up_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+def test_versions_given_up_are_not_waited_for(tmp_path: pathlib.Path) -> None:
     """A suspension wants one of twelve versions. The end does not wait for the others."""
     field = np.ones(8 << 20, "u1")
     for with_block in (False, True):
@@ -137,7 +137,7 @@ def test_what_was_given_up_is_not_waited_for(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "engine.close()", "with engine:\n    pass", "with engine:\n    sys.exit()"])
-def test_what_a_suspension_gave_up_is_named(tmp_path: pathlib.Path, end: str) -> None:
+def test_versions_that_a_suspension_gave_up_are_named(tmp_path: pathlib.Path, end: str) -> None:
     program = f"take_in(range(1, 13))\nassert engine.suspend(60, version=12).wait()\n{end}"
     ended = ends(tmp_path, program, "-W", "error")
     assert ended.returncode == 0, ended.stderr

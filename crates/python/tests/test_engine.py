@@ -164,7 +164,7 @@ def test_sizes(size: str | int, held: int) -> None:
         ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
     ],
 )
-def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> None:
+def test_options_that_make_no_engine(keywords: dict[str, object], says: str) -> None:
     with pytest.raises(tierflow.ArgumentError, match=says):
         tierflow.Engine(**{"device": "host", **keywords})
 
@@ -499,7 +499,7 @@ def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path
         tierflow.Engine(**kinds, dedup=128, compress="i32, wave = 1e-3")
 
 
-def test_where_no_agent_answers_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
+def test_without_an_agent_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
     places = {"external": tmp_path / "far", "agent": tmp_path / "agent"}
     with pytest.raises(tierflow.ArgumentError, match="`node_local` and `external`"):
         tierflow.Engine(device="host", host_cache="1MiB", **places)

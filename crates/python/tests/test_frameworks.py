@@ -69,7 +69,7 @@ class TestExchange:
         engine.restore(0, framework(back), framework(np.zeros((2, 6))))
         assert (back == field).all()
 
-    def test_what_will_not_do(self, engine: tierflow.Engine, framework: Any) -> None:
+    def test_arguments_that_are_refused(self, engine: tierflow.Engine, framework: Any) -> None:
         with pytest.raises(tierflow.ArrayError, match="C order"):
             engine.checkpoint(0, framework(np.zeros((4, 6)).T))
         tensor = framework(np.zeros((4, 6)))
@@ -129,7 +129,7 @@ class TestTorch:
         assert torch.equal(back, field)
         assert torch.equal(part, field[1])
 
-    def test_what_will_not_do(self, engine: tierflow.Engine, torch: Any) -> None:
+    def test_arguments_that_are_refused(self, engine: tierflow.Engine, torch: Any) -> None:
         weight = torch.zeros(4, 6, requires_grad=True)
         with pytest.raises(tierflow.ArrayError, match=r"t\.detach\(\)"):
             engine.checkpoint(0, weight)
@@ -143,7 +143,7 @@ class TestTorch:
             engine.checkpoint(1, torch.zeros(4, dtype=torch.complex64).conj())
 
     @pytest.mark.filterwarnings("ignore")
-    def test_what_lies_in_several_tensors_or_in_none(self, engine: tierflow.Engine, torch: Any) -> None:
+    def test_objects_of_several_tensors_or_of_none(self, engine: tierflow.Engine, torch: Any) -> None:
         """The calls follow the advice of each error."""
         whole, version = torch.eye(4), 0
         meta = torch.zeros(3, device="meta")

@@ -345,7 +345,7 @@ def test_reversed_and_unrolled(engine: tierflow.Engine, unroll: int) -> None:
     assert len(tape) == 0
 
 
-def test_it_says_what_it_is_not(engine: tierflow.Engine) -> None:
+def test_errors_of_loops_that_are_not_supported(engine: tierflow.Engine) -> None:
     tape = tierflow.Tape(engine)
     start = jnp.ones(3)
 

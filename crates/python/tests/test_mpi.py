@@ -92,7 +92,7 @@ def run(how: str, home: Path, program: Path, *arguments: object) -> None:
 
 
 @pytest.mark.parametrize("how", ["directory", "threads", "calls"])
-def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
+def test_versions_of_lost_nodes_are_rebuilt(how: str, tmp_path: Path) -> None:
     if how != "directory" and (importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None):
         pytest.skip("there is no mpi4py, or no mpiexec")
     program = tmp_path / "program.py"
@@ -178,7 +178,7 @@ def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     return Ranks()
 
 
-def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: Ranks) -> None:
+def test_buffers_of_pending_receives_stay_until_the_late_rank_comes(communicator: Ranks) -> None:
     group = tierflow.mpi.Group(communicator)
     assert group.all_gather(b"mine", 1.0) == [b"mine", b"mine"]
     communicator.are_there = False
@@ -193,7 +193,7 @@ def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: 
     assert late() is None
 
 
-def test_what_mpi_still_sends_stays_without_its_group(communicator: Ranks) -> None:
+def test_buffers_of_pending_sends_stay_without_their_group(communicator: Ranks) -> None:
     group = tierflow.mpi.Group(communicator)
     communicator.are_there = False
     assert group.send(1, b"message", 1.0)
@@ -239,7 +239,7 @@ def test_two_threads_never_wait_for_one_message(communicator: Ranks) -> None:
     assert group.receive(1, 0.0) is None
 
 
-def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
+def test_buffers_of_pending_sends_outlive_the_interpreter(python: Callable[[str], str]) -> None:
     told = python(
         """
         import sys
@@ -280,7 +280,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(3)])
-def test_what_ends_the_program_in_a_meeting_ends_it(end: BaseException, tmp_path: Path) -> None:
+def test_an_exception_in_a_meeting_ends_the_program(end: BaseException, tmp_path: Path) -> None:
     options: dict[str, Any] = {"device": "host", "host_cache": "1MiB", "external": tmp_path}
     group = Interrupted(1000, end)
     tierflow.Engine(group=group, **options).close()
@@ -325,7 +325,7 @@ def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
     assert (last == tails[1][-2:]).all()
 
 
-def test_what_redundancy_needs_is_said(tmp_path: Path) -> None:
+def test_errors_name_the_needs_of_redundancy(tmp_path: Path) -> None:
     for wrong in ("xor:1", "raid5"):
         with pytest.raises(tierflow.ArgumentError):
             tierflow.Redundancy(wrong)

@@ -87,7 +87,7 @@ def test_a_bucket_is_named_by_its_url_and_gives_rows_and_other_ranks_pieces(tmp_
 
 
 @pytest.mark.usefixtures("s3")
-def test_what_is_wrong_is_said_without_what_is_secret() -> None:
+def test_errors_name_no_secret() -> None:
     for url, expected in {
         "s3://missing/a": "there is no missing",
         "s3://key:word@runs/a": "environment variables",

@@ -72,7 +72,7 @@ def test_of_damaged_versions_the_next_older_one_is_loaded(tmp_path: pathlib.Path
     assert (found[0], found[1][0]) == (1, 1)
 
 
-def test_where_all_are_damaged_nothing_begins_anew(tmp_path: pathlib.Path) -> None:
+def test_a_training_with_damaged_versions_alone_does_not_begin_anew(tmp_path: pathlib.Path) -> None:
     saved(tmp_path)
     for version in range(3):
         flip(tmp_path, version)
@@ -103,7 +103,7 @@ def test_a_save_that_fails_does_not_end_the_training(caplog: pytest.LogCaptureFi
         tierflow.torch.AsyncCheckpointer(engine, every=0)
 
 
-def test_what_lightning_removes_stays_until_a_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
+def test_a_checkpoint_removed_by_lightning_stays_until_a_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("lightning")
     paths = [tmp_path / "checkpoints" / f"step={i}.ckpt" for i in range(3)]
     with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:

@@ -72,7 +72,7 @@ def test_names_of_types(engine: tierflow.Engine, named: object, dtype: str) -> N
 @pytest.mark.parametrize(
     "bad", ["f3", ">f4", np.dtype(">f4"), np.dtype("O"), "object", str, np.dtype("i4,f8"), None, 4]
 )
-def test_what_no_slot_is_of(engine: tierflow.Engine, bad: object) -> None:
+def test_types_and_shapes_that_no_slot_has(engine: tierflow.Engine, bad: object) -> None:
     with pytest.raises(TypeError, match="float32"):
         engine.produce(0, 4, bad)
 
@@ -215,7 +215,7 @@ def test_a_version_given_back_is_not_consumed() -> None:
         assert engine.versions() == []
 
 
-def test_what_was_consumed_is_read_only(engine: tierflow.Engine) -> None:
+def test_a_consumed_slot_is_read_only(engine: tierflow.Engine) -> None:
     engine.checkpoint(0, bytes(10))
     slot = engine.consume(0)
     assert not np.asarray(slot).flags.writeable
@@ -311,7 +311,7 @@ def test_copies_to_and_from_a_slot(engine: tierflow.Engine) -> None:
             slot.read(part)
 
 
-def test_what_is_given_back_is_not_consumed(engine: tierflow.Engine) -> None:
+def test_a_slot_given_back_is_not_consumed(engine: tierflow.Engine) -> None:
     with tierflow.Engine(device="host", host_cache="1MiB", after_restore="discard") as engine:
         engine.checkpoint(0, b"1234")
         slot = engine.consume(0)

@@ -123,7 +123,7 @@ def test_the_next_engine_goes_on(tmp_path: pathlib.Path) -> None:
     assert tierflow.Repository(tmp_path).versions() == [3, 7, 8]
 
 
-def test_what_is_larger_than_the_cache_is_read_from_the_disk(tmp_path: pathlib.Path) -> None:
+def test_a_state_larger_than_the_cache_is_read_from_the_disk(tmp_path: pathlib.Path) -> None:
     state = {"large": torch.randn(1000, 1000)}
     with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path) as engine:
         dcp.save(state, storage_writer=tierflow.torch.StorageWriter(engine))

@@ -118,7 +118,7 @@ def test_autocast(engine: tierflow.Engine) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["reentrant", "not reentrant"])
-def test_what_is_recomputed(engine: tierflow.Engine, recompute: str) -> None:
+def test_recomputed_blocks_save_their_inputs(engine: tierflow.Engine, recompute: str) -> None:
     """Only the input of each block is saved."""
     saving = same(engine, 0, recompute=recompute)
     inputs = 3 * 4 * 96 * 64 * 4
@@ -134,7 +134,7 @@ def test_a_disk_below(tmp_path: pathlib.Path) -> None:
         assert left(engine) == []
 
 
-def test_where_there_is_no_room_tensors_stay() -> None:
+def test_tensors_stay_without_room() -> None:
     with tierflow.Engine(device="host", host_cache="1MiB") as engine:
         with pytest.warns(UserWarning, match="host_cache"):
             same(engine, 0)
@@ -190,7 +190,7 @@ def test_several_backward_passes_and_second_derivatives(engine: tierflow.Engine)
 
 
 @pytest.mark.parametrize("budget", [0, None])
-def test_what_is_changed_in_place(engine: tierflow.Engine, budget: Any) -> None:
+def test_tensors_changed_in_place(engine: tierflow.Engine, budget: Any) -> None:
     """A tensor that left comes back as it was. For a tensor that stayed, PyTorch raises its error."""
     saving = tierflow.torch.offload(engine, budget, smallest=1024)
     x = torch.linspace(0, 1, 4096, requires_grad=True)
@@ -258,7 +258,7 @@ def test_a_tensor_that_failed_to_load_is_asked_for_again(
     assert left(engine) == []
 
 
-def test_what_others_hold_stays(engine: tierflow.Engine) -> None:
+def test_tensors_held_by_others_stay(engine: tierflow.Engine) -> None:
     """Tensors that the program keeps stay, as a copy would free no memory."""
     saving = tierflow.torch.offload(engine, "1KiB", smallest=1024)
     kept = torch.randn(4096, requires_grad=True).exp().detach().requires_grad_(False)

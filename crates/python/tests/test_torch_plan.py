@@ -40,7 +40,7 @@ def test_as_much_leaves_as_the_bus_takes(rate: float) -> None:
     assert late(saved, made, rate) <= 2e-3
 
 
-def test_what_is_used_soon_stays() -> None:
+def test_tensors_used_soon_stay() -> None:
     saved = layers(100)
     made = plan(saved, bus(16e9), budget=None, room=1 << 40)
     assert 99 not in made.leaves
@@ -77,7 +77,7 @@ def test_large_ones_leave_alone_where_small_ones_add_little() -> None:
     assert {saved[index].bytes for index in made.leaves} == {4 * MIB, 128 * MIB}
 
 
-def test_what_others_hold_stays() -> None:
+def test_tensors_held_by_others_stay() -> None:
     saved = [
         Saved(one.bytes, one.saved_at, None if index % 2 else one.used_at) for index, one in enumerate(layers(100))
     ]
@@ -85,7 +85,7 @@ def test_what_others_hold_stays() -> None:
     assert made.leaves == frozenset(range(0, 100, 2))
 
 
-def test_what_is_larger_than_the_window_leaves_alone() -> None:
+def test_a_tensor_larger_than_the_window_leaves_alone() -> None:
     saved = layers(20, size=2 * WINDOW, step=20e-3)
     made = plan(saved, bus(64e9), budget=None, room=1 << 40)
     assert len(made.leaves) > 15

@@ -224,7 +224,7 @@ def test_each_checkpoint_has_the_state_of_its_call(seed: int) -> None:
         writer.close()
 
 
-def test_what_stays_is_laid_out_once(engine: tierflow.Engine) -> None:
+def test_an_unchanged_state_is_laid_out_once(engine: tierflow.Engine) -> None:
     """The layout is that of tensors with the same memory, shapes and types, whatever their values and whoever made the tensors."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     writer = tierflow.torch.StorageWriter(engine)
@@ -459,7 +459,7 @@ def test_an_update_comes_after_the_copies(engine: tierflow.Engine, monkeypatch: 
     writer.close()
 
 
-def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
+def test_tensors_of_no_optimizer_are_copied_before_the_program_continues(
     engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A forward pass changes the statistics of a normalization without an update, so these are copied first. The same holds for all tensors of
@@ -616,7 +616,7 @@ def test_a_save_within_another_one(engine: tierflow.Engine) -> None:
 
 
 @pytest.mark.parametrize("lost", [torch.ones(3, device="meta"), torch.eye(3).to_sparse()])
-def test_what_staging_raises_is_the_saves_error(engine: tierflow.Engine, lost: torch.Tensor) -> None:
+def test_an_exception_of_staging_is_the_saves_error(engine: tierflow.Engine, lost: torch.Tensor) -> None:
     """The save raises the error, and not the step: other ranks would wait for a rank whose step raises."""
     writer = tierflow.torch.StorageWriter(engine)
     response = dcp.async_save({"weight": torch.ones(3), "lost": lost}, storage_writer=writer)

@@ -140,7 +140,7 @@ def test_names_are_ways() -> None:
     assert list(flatten(a)[0]) == ["~2"]
 
 
-def test_what_is_no_plain_value_is_pickled_only_when_asked() -> None:
+def test_other_than_plain_values_are_pickled_only_when_asked() -> None:
     tree = {"path": pathlib.PurePosixPath("a")}
     with pytest.raises(tierflow.ArgumentError, match=r"'path' of the tree is a pathlib.*pass pickle=True"):
         flatten(tree)

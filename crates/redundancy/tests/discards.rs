@@ -152,7 +152,7 @@ fn a_version_whose_removal_was_cut_short_is_not_lost_with_a_node() {
 }
 
 #[test]
-fn what_other_ranks_left_of_a_discarded_version_goes_with_the_next_one() {
+fn remains_of_a_discarded_version_go_with_the_next_one() {
     for rank in 1..RANKS {
         let case = format!("ranks before {rank} have discarded it");
         let stops_at = None;

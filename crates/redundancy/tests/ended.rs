@@ -130,7 +130,7 @@ fn group(home: &Path) -> Group {
 }
 
 #[test]
-fn what_was_protected_before_stays_so() {
+fn a_protected_version_stays_protected() {
     let home = tempfile::tempdir().unwrap();
     let whole = group(home.path());
     for protected in whole.protect(1, 1, u64::MAX, PATIENCE) {

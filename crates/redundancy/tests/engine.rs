@@ -60,7 +60,7 @@ fn nodes_of_other_names_take_the_places_of_lost_ones() {
 }
 
 #[test]
-fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
+fn redundancy_that_is_driven_by_calls_sends_in_calls_alone() {
     for (scheme, lost) in SCHEMES {
         let mut group = Group::new(*scheme);
         group.is_driven = true;
@@ -118,7 +118,7 @@ fn more_losses_are_errors_and_the_group_starts_anew() {
 }
 
 #[test]
-fn what_starts_anew_counts_rather_than_what_was_brought_back() {
+fn versions_of_a_new_start_count_before_rebuilt_ones() {
     let group = Group::new(Redundancy::Partner);
     group.run(|rank, engine| {
         (0..4).for_each(|version| checkpoint(engine, rank, version));
@@ -185,7 +185,7 @@ fn more_losses_name_the_newest_version_on_external_storage() {
 }
 
 #[test]
-fn what_was_only_on_the_nodes_comes_to_external_storage_though_one_is_lost() {
+fn versions_on_nodes_alone_reach_external_storage_though_a_node_is_lost() {
     let mut group = Group::new(Redundancy::Partner);
     group.has_external = true;
     group.run(|rank, engine| go_on(engine, rank, 0));
@@ -200,7 +200,7 @@ fn what_was_only_on_the_nodes_comes_to_external_storage_though_one_is_lost() {
 }
 
 #[test]
-fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
+fn a_version_that_a_rank_does_not_take_is_not_reported_durable() {
     let group = Group::new(Redundancy::Partner);
     let members = (0..RANKS).map(|rank| Member {
         rank,
@@ -296,7 +296,7 @@ fn too_few_nodes_are_reported_and_versions_are_stored_without_parity() {
 }
 
 #[test]
-fn what_was_discarded_does_not_come_back() {
+fn discarded_versions_do_not_come_back() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| {
         go_on(engine, rank, 0);

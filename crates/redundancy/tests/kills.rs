@@ -255,7 +255,7 @@ fn discarding_rank() {
 }
 
 #[test]
-fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
+fn versions_under_removal_are_not_lost_with_ranks_and_nodes() {
     let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
     let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let home = tempfile::tempdir().unwrap();

@@ -232,7 +232,7 @@ fn reed_solomon() {
 }
 
 #[test]
-fn what_is_written_later_takes_the_place_of_what_was() {
+fn a_version_that_is_written_again_replaces_the_first() {
     let mut draws = Draws(9);
     let mut group = Group::new(&[1, 1, 1], Redundancy::Xor { set: 3 }, &mut draws);
     group.parts = vec![vec![1; 500], vec![2; 10], vec![3; 100]];

@@ -154,7 +154,7 @@ fn pieces_of_lost_nodes_are_there_again() {
 }
 
 #[test]
-fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
+fn saved_versions_without_protection_are_protected_at_the_restart() {
     let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
     nodes.save(0..2);
     for saved in nodes.run(|rank, repository, _| {
@@ -200,7 +200,7 @@ fn a_damaged_piece_gives_way_to_what_it_was() {
 }
 
 #[test]
-fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
+fn damage_that_a_rebuild_finds_is_rebuilt_with_it() {
     let mut nodes = Nodes::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
     nodes.save(LONG..LONG + 1);
     std::fs::remove_dir_all(nodes.node(0)).unwrap();

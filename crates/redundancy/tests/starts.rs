@@ -29,7 +29,7 @@ fn offers(engine: &Engine, rank: u32, end: u64) {
 }
 
 #[test]
-fn what_was_missing_at_one_start_is_offered_at_the_next() {
+fn versions_missing_at_one_start_are_offered_at_the_next() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
     // More nodes are missing than the code tolerates.
@@ -43,7 +43,7 @@ fn what_was_missing_at_one_start_is_offered_at_the_next() {
 }
 
 #[test]
-fn what_a_run_went_on_without_does_not_come_back() {
+fn versions_that_a_run_continued_without_do_not_come_back() {
     let group = Group::new(Redundancy::Partner);
     group.run(|rank, engine| go_on(engine, rank, 0));
     (0..3).for_each(|node| group.unmount(&format!("node{node}")));
@@ -58,7 +58,7 @@ fn what_a_run_went_on_without_does_not_come_back() {
 }
 
 #[test]
-fn what_one_rank_gave_up_no_rank_offers() {
+fn no_rank_offers_versions_that_one_rank_gave_up() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
     let of = |rank: u32| truncations(&group.node(rank).join(format!("rank-{rank}")));
@@ -93,7 +93,7 @@ fn truncations(directory: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn nodes_in_another_order_bring_what_they_have() {
+fn nodes_in_another_order_bring_their_versions() {
     for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
         let group = Group::new(scheme);
         group.run(|rank, engine| go_on(engine, rank, 0));
@@ -200,7 +200,7 @@ fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_another_number_of_ranks_left_is_told() {
+fn versions_of_another_number_of_ranks_are_named() {
     let mut group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
     for ranks in [3, 6] {

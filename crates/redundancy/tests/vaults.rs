@@ -248,7 +248,7 @@ fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
 }
 
 #[test]
-fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
+fn discarded_versions_stay_away_where_nothing_can_be_rebuilt() {
     let mut nodes = Nodes::new(XOR);
     nodes.start(&[], |_, vault| save(vault, 0, 1));
     let manifest = nodes

@@ -334,7 +334,7 @@ fn a_shared_link_holds_up_everyone() {
 }
 
 #[test]
-fn what_was_dropped_needs_no_room() {
+fn dropped_versions_need_no_room() {
     let mut ops = Vec::new();
     for version in 0..50 {
         ops.push(Op::Checkpoint {

@@ -267,7 +267,7 @@ fn a_notice_without_an_end_and_all_memory_there_is_are_drawn() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn jobs_that_do_not_fit_are_refused() {
     let jobs = two_jobs(0);
     for strategy in [Strategy::Reserve(3), Strategy::Reserve(9)] {
         let refused = CLUSTER.run(&jobs, strategy);

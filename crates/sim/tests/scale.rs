@@ -169,7 +169,7 @@ fn failures_cost_what_daly_says() {
 }
 
 #[test]
-fn what_other_nodes_keep_is_not_read_from_the_file_system() {
+fn versions_on_other_nodes_are_not_read_from_the_file_system() {
     let failing = System {
         mtbf: 64.0 * 600.0,
         replaced: 30.0,

@@ -111,7 +111,7 @@ fn neighbours_slow_each_other_down_and_nodes_do_not() {
 }
 
 #[test]
-fn those_who_are_coupled_wait_for_the_slowest() {
+fn coupled_gpus_wait_for_the_slowest() {
     let shot = |compute_ns| {
         Shot {
             coupled: true,
@@ -177,7 +177,7 @@ fn knowing_a_schedule_beforehand_pays() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_reason() {
+fn impossible_simulations_are_refused_with_a_reason() {
     let run = |hardware: Hardware, ops: Vec<Op>| {
         let after_restore = AfterRestore::Discard;
         Simulation::new(hardware)
@@ -263,7 +263,7 @@ fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
 }
 
 #[test]
-fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
+fn a_history_that_fits_is_not_flushed_unless_a_tier_is_eager() {
     let flushed = |eager: bool, workload: Workload| {
         let mut hardware = h100();
         hardware

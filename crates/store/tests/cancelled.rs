@@ -22,7 +22,7 @@ fn cancelled(repository: &Repository) -> (Piece, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn whoever_reads_it() {
+fn a_cancelled_piece_is_read_and_copied_to_its_next_block_at_most() {
     let home = tempfile::tempdir().unwrap();
     let open = |name: &str| Repository::open(home.path().join(name), Options::default()).unwrap();
     let (from, to) = (open("from"), open("to"));

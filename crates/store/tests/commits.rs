@@ -63,7 +63,7 @@ fn all_are_there(repository: &Repository) {
 }
 
 #[test]
-fn what_was_saved_is_there_when_the_call_returns() {
+fn a_saved_version_is_there_when_the_call_returns() {
     let home = tempfile::tempdir().unwrap();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     side_by_side(|thread| {

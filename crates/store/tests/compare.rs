@@ -85,7 +85,7 @@ proptest! {
 
     /// The library finds the differences that an independent comparison of elements finds, and no others.
     #[test]
-    fn what_differs_is_found_and_nothing_else(
+    fn differences_are_found_and_nothing_else(
         element in proptest::sample::select(ELEMENTS),
         before in 0_usize..3000,
         count in 1_u64..400_000,

@@ -126,7 +126,7 @@ fn a_fault_at_any_step_loses_nothing_that_was_reported() {
 }
 
 #[test]
-fn what_cannot_be_read_now_is_not_called_lost() {
+fn a_piece_that_cannot_be_read_now_is_not_called_lost() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Arc::<Faults>::default();
     let options = options().faults(Arc::clone(&faults));

@@ -54,7 +54,7 @@ fn format_of(head: &[u8]) -> u32 {
 }
 
 #[test]
-fn what_needs_nothing_new_is_written_as_before() {
+fn heads_without_new_features_are_written_as_before() {
     let forty = "a".repeat(40);
     let plain = || {
         vec![

@@ -101,7 +101,7 @@ fn a_flipped_bit_anywhere_costs_one_version_at_most() {
 }
 
 #[test]
-fn what_was_never_ended_goes_without_a_word() {
+fn records_that_were_never_finished_are_dropped_silently() {
     let (home, segment, whole) = left();
     let pages = whole.len() / 4096;
     for page in 0..pages {

@@ -61,7 +61,7 @@ fn a_directory_that_is_moved_away_is_noticed() {
 }
 
 #[test]
-fn what_another_wrote_under_the_name_is_not_written_over() {
+fn a_file_of_another_writer_is_not_overwritten() {
     let home = tempfile::tempdir().unwrap();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     save(&repository, 1, 100);
@@ -115,7 +115,7 @@ fn a_damaged_file_that_cannot_be_put_aside_stays() {
 }
 
 #[test]
-fn a_save_that_lost_its_file_leaves_what_another_wrote() {
+fn a_save_that_lost_its_file_leaves_another_writers_file() {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::<Faults>::default();
     let open = || Repository::open(home.path(), Options::default()).unwrap();

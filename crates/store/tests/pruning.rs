@@ -185,7 +185,7 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
 
 /// Segments are small, so that batches often continue in another one.
 #[test]
-fn what_is_removed_is_gone_while_others_are_written() {
+fn removed_versions_are_gone_while_others_are_written() {
     let home = tempfile::tempdir().unwrap();
     let repository =
         Repository::open(home.path(), Options::default().limit(Some(8 << 20))).unwrap();

@@ -126,7 +126,7 @@ fn a_file_that_may_not_be_read_is_said_and_kept() {
 }
 
 #[test]
-fn what_has_a_ranks_name_and_is_none_does_not_hide_the_others() {
+fn a_file_with_a_ranks_name_does_not_hide_the_others() {
     let home = tempfile::tempdir().unwrap();
     written(home.path());
     std::fs::write(home.path().join("rank-1"), b"mine").unwrap();

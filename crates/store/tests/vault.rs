@@ -51,7 +51,7 @@ fn pulled_regions_are_saved_and_pushed_back() {
 /// A read of a part of very many regions passes on each wanted byte once, with its place in the whole piece. Blocks without wanted bytes
 /// are not read, so damage there does not matter.
 #[test]
-fn what_is_wanted_of_many_regions_is_pushed_once() {
+fn each_wanted_byte_of_many_regions_is_pushed_once() {
     const REGIONS: usize = 3_000;
     let home = tempfile::tempdir().unwrap();
     let repository = open(home.path());
@@ -115,7 +115,7 @@ fn what_is_wanted_of_many_regions_is_pushed_once() {
 }
 
 #[test]
-fn what_cannot_be_pulled_is_not_published() {
+fn a_piece_that_cannot_be_pulled_is_not_published() {
     let home = tempfile::tempdir().unwrap();
     let repository = open(home.path());
     for length in [5_000, LARGE as u64] {

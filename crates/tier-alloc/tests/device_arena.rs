@@ -145,7 +145,7 @@ fn dropping_it_early_ends_the_growth_and_gives_all_back() {
 }
 
 #[test]
-fn it_can_be_shared() {
+fn threads_share_an_arena() {
     let device = open(Choice::Host).unwrap();
     let arena = Arc::new(DeviceArena::start(&device, 8 * MIB, chunks(MIB)).unwrap());
     let theirs = Arc::clone(&arena);

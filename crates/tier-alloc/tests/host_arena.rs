@@ -18,7 +18,7 @@ fn pieces(piece: usize, touchers: usize) -> HostGrowth {
 }
 
 #[test]
-fn it_grows_to_the_end_and_reports_how() {
+fn an_arena_grows_to_its_end_and_reports_how() {
     let device = open(Choice::Host).unwrap();
     let asked = 33 * MIB + 5;
     let arena = HostArena::start(&device, asked, pieces(2 * MIB, 3)).unwrap();
@@ -61,7 +61,7 @@ fn it_grows_to_the_end_and_reports_how() {
 }
 
 #[test]
-fn it_never_locks_more_than_the_limit() {
+fn an_arena_never_locks_more_than_the_limit() {
     let status = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = status
         .lines()

@@ -94,7 +94,7 @@ struct Arena {
 }
 
 #[test]
-fn who_sees_the_level_sees_what_was_done_before_it_rose() {
+fn a_reader_of_the_level_sees_the_writes_before_it_rose() {
     model(|| {
         let arena = Arc::new(Arena {
             usable: Watermark::default(),
@@ -137,7 +137,7 @@ fn no_thread_waits_for_a_level_that_is_not_raised_any_more() {
 }
 
 #[test]
-fn the_last_to_leave_wakes_who_waits() {
+fn the_last_to_leave_wakes_the_waiting_thread() {
     model(|| {
         let gate = Arc::new(Gate::default());
         let callers: Vec<_> = (0..2)

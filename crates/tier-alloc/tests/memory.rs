@@ -20,7 +20,7 @@ fn status(field: &str) -> usize {
 }
 
 #[test]
-fn no_more_than_their_capacity_and_all_of_it_back() {
+fn arenas_take_at_most_their_capacity_and_give_all_of_it_back() {
     let device = open(Choice::Host).unwrap();
     let before = status("VmRSS:");
     let mut addresses = 0;

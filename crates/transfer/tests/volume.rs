@@ -169,7 +169,7 @@ fn a_store_that_is_slower_than_its_calibration_is_left() {
 }
 
 #[test]
-fn what_a_store_refuses_goes_to_another_one() {
+fn chunks_that_a_store_refuses_go_to_another_one() {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
     let failing = Faulty::new(scratch(home.path()), Arc::clone(&faults));
@@ -228,7 +228,7 @@ fn a_failed_write_takes_nothing_from_others_in_the_same_chunk() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_written_is_read(
+    fn reads_return_the_written_bytes(
         writes in prop::collection::vec((0_usize..60, 1_usize..14, any::<bool>()), 1..80),
         seed in 0_usize..3,
     ) {

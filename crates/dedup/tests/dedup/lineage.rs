@@ -45,7 +45,7 @@ fn a_full_record_forgets_and_loses_nothing() {
 }
 
 #[test]
-fn what_is_kept_of_a_compacted_chain_comes_back() {
+fn kept_versions_of_a_compacted_chain_come_back() {
     for method in METHODS {
         for (name, history) in histories(30_001, 64) {
             let chain = encode(Config::new(method).chunk(64), &history);

@@ -170,7 +170,7 @@ fn rayon_of_one() -> rayon::ThreadPool {
 }
 
 #[test]
-fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
+fn auto_gives_up_on_all_new_data_and_finds_its_way_back() {
     let len = 64 * 64 * 200;
     let mut random = crate::common::Draws(1);
     let (a, b, c) = (random.bytes(len), random.bytes(len), random.bytes(len));

@@ -45,7 +45,7 @@ fn cancelled(machine: &Machine) -> u64 {
 }
 
 #[test]
-fn what_arrives_before_its_base_is_there_when_its_base_is() {
+fn a_difference_that_arrives_before_its_base_counts_once_the_base_is_there() {
     let mut machine = machine(&[40]);
     write(&mut machine, 0);
     write(&mut machine, 1);
@@ -64,7 +64,7 @@ fn what_arrives_before_its_base_is_there_when_its_base_is() {
 }
 
 #[test]
-fn what_builds_upon_a_failure_is_made_again() {
+fn a_difference_whose_base_failed_is_made_again() {
     for is_there in [true, false] {
         let mut machine = machine(&[40]);
         write(&mut machine, 0);
@@ -108,7 +108,7 @@ fn no_difference_builds_upon_damage() {
 
 /// Version 4 has little in common with version 3, so its difference has no base.
 #[test]
-fn what_turns_out_to_build_upon_nothing_needs_no_base() {
+fn a_difference_that_has_no_base_needs_none() {
     let mut machine = machine(&[40]);
     write(&mut machine, 3);
     write(&mut machine, 4);
@@ -173,7 +173,7 @@ fn a_difference_is_durable_when_what_it_builds_upon_is() {
 }
 
 #[test]
-fn who_waits_for_a_difference_has_its_discarded_base_written_down() {
+fn a_wait_for_a_difference_writes_its_discarded_base_down() {
     let (mut machine, [base, difference]) = difference_and_base_on_their_way();
     machine.end(Ending::Transfer(difference, None));
     machine.drop_version(5);
@@ -205,7 +205,7 @@ fn a_suspension_counts_what_its_version_builds_upon() {
 }
 
 #[test]
-fn what_goes_further_down_holds_up_nobody() {
+fn transfers_further_down_hold_up_no_other() {
     let mut machine = machine(&[30, 40]);
     for version in [0, 1, 3, 5, 6, 8] {
         write(&mut machine, version);
@@ -222,7 +222,7 @@ fn what_goes_further_down_holds_up_nobody() {
 /// The plan reserves five bytes for a difference until it is made, and the tier has fourteen. Reservations move towards the made differences,
 /// so that no gaps remain.
 #[test]
-fn those_on_their_way_leave_no_room_between_them() {
+fn differences_under_way_leave_no_gaps_between_them() {
     let mut machine = machine(&[14]);
     for version in [0, 1, 3, 5, 6, 8] {
         write(&mut machine, version);
@@ -254,7 +254,7 @@ fn those_on_their_way_leave_no_room_between_them() {
 
 /// Versions are encoded and decoded only by transfers across the boundary, for each place of the boundary.
 #[test]
-fn what_crosses_the_boundary_is_encoded_or_decoded() {
+fn versions_are_encoded_and_decoded_at_the_boundary() {
     for below in 0..4 {
         let mut setup = setup(&[40, 40, 40]);
         let differences = setup.differences.as_mut().unwrap();

@@ -43,7 +43,7 @@ fn end_to(machine: &mut Machine, tier: usize, why: Option<TransferFailure>) {
 }
 
 #[test]
-fn all_that_the_tier_above_can_hold_comes_from_there() {
+fn versions_that_fit_on_the_tier_above_come_from_it() {
     let mut machine = fed(8);
     for version in 0..4 {
         take_in(&mut machine, version, 4);
@@ -55,7 +55,7 @@ fn all_that_the_tier_above_can_hold_comes_from_there() {
 }
 
 #[test]
-fn what_the_tier_above_cannot_hold_comes_from_elsewhere() {
+fn versions_too_large_for_the_tier_above_come_from_elsewhere() {
     let mut machine = fed(8);
     take_in(&mut machine, 0, 12);
     machine.settle();

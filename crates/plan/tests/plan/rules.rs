@@ -60,7 +60,7 @@ fn a_history_that_fits_is_never_written_down() {
 }
 
 #[test]
-fn what_overflows_is_written_down_before_its_room_is_needed() {
+fn an_overflow_is_written_down_before_its_room_is_needed() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
     machine.hint((0..12).rev().collect());
     for version in 0..12 {
@@ -191,7 +191,7 @@ fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
 }
 
 #[test]
-fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
+fn a_version_that_belongs_on_a_tier_in_part_is_fetched_in_part() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
     write(&mut machine, 0, [50; 3]);
     machine.wait();
@@ -208,7 +208,7 @@ fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
 /// A caller waits for a part of a version that is on its way up. The other parts continue to come up, and the caller reads all of them from
 /// the fastest tier.
 #[test]
-fn what_a_restore_waits_for_goes_on_coming_up() {
+fn a_version_that_a_restore_waits_for_continues_to_come_up() {
     let mut setup = setup(&[20, 400], AfterRestore::Keep);
     setup.tiers[1].depth = 2;
     let mut machine = Machine::new(&setup);

@@ -31,7 +31,7 @@ fn end_first(machine: &mut Machine, failure: Option<TransferFailure>) {
 }
 
 #[test]
-fn it_ends_with_that_version() {
+fn a_wait_for_a_version_ends_with_that_version() {
     let mut machine = two_under_way();
     let waits = [0, 1, 0].map(|version| machine.wait_for(version));
     end_first(&mut machine, None);
@@ -45,7 +45,7 @@ fn it_ends_with_that_version() {
 }
 
 #[test]
-fn what_goes_or_cannot_get_there_is_refused() {
+fn a_wait_for_a_version_that_goes_or_cannot_arrive_is_refused() {
     let mut machine = two_under_way();
     machine.wait_for(7);
     assert_eq!(
@@ -77,7 +77,7 @@ fn what_goes_or_cannot_get_there_is_refused() {
 }
 
 #[test]
-fn who_gave_up_is_not_answered() {
+fn an_abandoned_wait_is_not_answered() {
     let mut machine = two_under_way();
     let (given_up, waits) = (machine.wait_for(0), machine.wait_for(0));
     machine.abandon(given_up);

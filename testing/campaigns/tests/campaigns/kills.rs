@@ -242,7 +242,7 @@ fn no_kill_loses_a_durable_version_of_an_object_store() {
 
 /// The doors C and VELOC have groups by MPI alone. The tests `mpi` and `nodes` of the C crate kill these, and lose their nodes.
 #[test]
-fn no_kill_and_no_lost_node_loses_what_nodes_keep_of_each_other() {
+fn no_kill_and_no_lost_node_loses_versions_that_nodes_protect() {
     let mut doors = Door::runnable();
     doors.retain(|door| [Door::Rust, Door::Python].contains(door));
     let cases = [2, 3].map(|ranks| on(Storage::Redundancy(ranks), &doors));
