@@ -1,5 +1,5 @@
-//! Containers of codecs, and frames: sound ones with some bytes overwritten, with a right checksum or a wrong one, and any bytes. Also any
-//! input, which must survive encoding and decoding.
+//! Decodes containers of codecs and frames: sound ones with some bytes overwritten, with a right or a wrong checksum, and any bytes. Also
+//! encodes any input, which must be the same after decoding.
 #![no_main]
 
 #[path = "../../crates/codec/tests/common/nvcomp.rs"]
@@ -7,7 +7,7 @@ mod nvcomp;
 #[path = "../../crates/codec/tests/common/seal.rs"]
 mod seal;
 
-/// The tests' file `nvcomp.rs` looks for the checksum here.
+/// The tests' file `nvcomp.rs` imports the checksum from this module.
 mod common {
     pub(crate) use crate::seal::seal;
 }
@@ -57,7 +57,7 @@ static CONTAINERS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut all: Vec<_> = all
         .map(|container| container.expect("a sound input"))
         .collect();
-    // More than a block of 64 KiB of bytes that do not become smaller.
+    // An input that is longer than a block of 64 KiB, and cannot be compressed.
     let long = [mixed.as_slice(), &mixed[30_000..], &mixed].concat();
     for codec in NvcompCodec::ALL {
         all.push(nvcomp::container(codec, Element::I32, &long));
@@ -90,7 +90,7 @@ fuzz_target!(|input: (u8, Edits, bool, bool, Vec<u8>)| {
     }
     let mut container = CONTAINERS[usize::from(which) % CONTAINERS.len()].clone();
     for (at, value) in edits {
-        // Nearly all changes are where sizes are: in the header, the table and the first block's header.
+        // Nearly all changes hit sizes: in the header, the table and the first block's header.
         let most = if at & 0x8000 == 0 {
             512
         } else {

@@ -1,4 +1,4 @@
-//! Files from an untrusted source: sound files with some words overwritten, with right checksums or wrong ones, and any bytes.
+//! Reads files from an untrusted source: sound files with some words overwritten, with right or wrong checksums, and any bytes.
 #![no_main]
 
 use std::sync::LazyLock;

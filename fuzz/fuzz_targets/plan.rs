@@ -1,5 +1,5 @@
-//! Any events in any order, with transfers and copies that succeed or fail in any order. After each event the invariants hold, bytes in use
-//! are never handed out, and at the end all versions that the plan holds can be read.
+//! Sends the plan any events in any order. Transfers and copies succeed or fail in any order. After each event the invariants must hold, the
+//! plan must not give out bytes in use, and at the end all versions that it holds must be readable.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use tierflow_plan::{
     Transfer, TransferFailure, TransferId, Version, World,
 };
 
-/// Bytes by tier, the options of the plan, and steps: the kind, the version or job, and the manner.
+/// Bytes of each tier, the options of the plan, and steps: the kind, the version or job, and the manner of each.
 type Input = ([u8; 3], u8, Vec<(u8, u8, u8)>);
 
 /// A copy or transfer under way, with the bytes that it reads and writes.
@@ -153,7 +153,7 @@ impl Fuzzed {
         });
     }
 
-    /// Ends everything that is under way, with success.
+    /// Ends all copies and transfers with success.
     fn settle(&mut self) {
         while !self.hands.under_way.is_empty() {
             self.end(0, 1);
@@ -248,7 +248,7 @@ fuzz_target!(|input: Input| {
                 let foreseen = plan
                     .foresee(now, by, scope)
                     .map(|foreseen| foreseen.version);
-                // The version is a foreseen one, or any.
+                // The suspension names the foreseen version, or any other.
                 let version = foreseen.filter(|_| how / 8 % 2 == 0).unwrap_or(version);
                 fuzzed.call(|ticket| Event::Suspend {
                     ticket,

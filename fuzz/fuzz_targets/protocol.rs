@@ -1,4 +1,4 @@
-//! Messages through the agent's socket: any bytes, and frames of any text. Sending a received message again must give the same message.
+//! Receives messages of the agent's socket: any bytes, and frames of any text. A received message must be the same after it was sent again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Files of checkpoint records from an untrusted source: any bytes, and sound heads with some words overwritten, with right checksums or
-//! wrong ones.
+//! Reads files of checkpoint records from an untrusted source: any bytes, and sound heads with some words overwritten, with right or wrong
+//! checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

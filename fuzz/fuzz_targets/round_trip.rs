@@ -1,4 +1,4 @@
-//! Any history by any method is restored as it was, and a resumed lineage continues as if it had not been interrupted.
+//! Encodes any history by any method. The history must be restored as it was, and a resumed lineage must continue as an uninterrupted one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,8 +12,8 @@ const METHODS: [Method; 5] = [
     Method::Auto,
 ];
 
-/// Method, chunk size, length, record, and the writes of each checkpoint: offset and content, which is a byte or a piece of the
-/// checkpoint before.
+/// Method, chunk size, length, record, and the writes of each checkpoint: an offset and a content. The content is a byte or a piece of
+/// the checkpoint before.
 type Input = (u8, u8, u16, u16, Vec<Vec<(u16, u16, u8)>>);
 
 fuzz_target!(|input: Input| {

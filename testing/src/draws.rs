@@ -1,9 +1,9 @@
-//! Numbers that look random.
+//! Pseudo-random numbers.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-/// Numbers that look random, the same for the same seed (Vigna 2015, SplitMix64).
+/// A generator of pseudo-random numbers, the same for the same seed (Vigna 2015, SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draws(pub u64);
 
@@ -69,7 +69,7 @@ impl Draws {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }
 
-    /// Returns bytes that no compressor makes smaller.
+    /// Returns bytes that cannot be compressed.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let words = std::iter::repeat_with(|| self.word().to_le_bytes());
         let mut bytes: Vec<u8> = words.take(length.div_ceil(8)).flatten().collect();

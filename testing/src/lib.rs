@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Asserts that a value matches a pattern; the failure shows the value.
+/// Asserts that a value matches a pattern. The panic shows the value.
 #[macro_export]
 macro_rules! assert_matches {
     ($value:expr, $($pattern:tt)+) => {
@@ -31,7 +31,7 @@ macro_rules! assert_matches {
     };
 }
 
-/// Returns bytes that no compressor makes smaller, others for each seed.
+/// Returns bytes that cannot be compressed, and that differ for each seed.
 #[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -117,7 +117,7 @@ impl Process {
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, reports) = channel();
         let reader = std::thread::spawn(move || {
-            // All output is read, as the process would wait otherwise. The test harness may write on the same line as a report.
+            // The thread reads all output, as the process would wait otherwise. The test harness may write on the line of a report.
             for line in output.lines().map_while(Result::ok) {
                 if let Some((_, report)) = line.split_once(word) {
                     let _nobody_listens = sender.send(report.to_owned());
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it ended before it was killed")]
-    fn what_ends_by_itself_was_not_killed() {
+    fn a_process_that_ended_by_itself_was_not_killed() {
         let mut process = shell("exit 0");
         assert!(process.wait().success());
         process.kill();
@@ -252,11 +252,11 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it ended without a report")]
-    fn nobody_waits_for_a_report_of_the_dead() {
+    fn a_report_of_an_ended_process_is_not_waited_for() {
         shell("exit 0").report();
     }
 
-    /// Fails if it runs in the process that the test below starts.
+    /// Fails in the process that the test below starts.
     #[test]
     fn runs_alone() {
         assert!(std::env::var_os("TIERFLOW_TESTING_FAIL").is_none());

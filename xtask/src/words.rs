@@ -23,7 +23,7 @@ const OPENERS: &[&str] = &[
 struct Words {
     /// Names that no type may have.
     forbidden: Vec<String>,
-    /// Types that still have a forbidden name, by name, and sentences of comments that begin without their subject, by crate.
+    /// Number of types that still have a forbidden name, by name, and of sentences of comments that begin without their subject, by crate.
     still: BTreeMap<String, usize>,
 }
 
@@ -60,17 +60,34 @@ fn risen(most: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> Vec<S
     risen.collect()
 }
 
-/// Reads `words.toml`, and counts in the sources of all members, without test modules at the ends of files.
+/// Folders of a crate's sources.
+const FOLDERS: &[&str] = &[
+    "/src/",
+    "/tests/",
+    "/examples/",
+    "/benches/",
+    "/fuzz_targets/",
+];
+
+/// Returns the folder of the crate that a source file belongs to, and true if the file is in the crate's `src`.
+fn crate_of(path: &str) -> Option<(&str, bool)> {
+    let found = FOLDERS.iter().filter_map(|folder| path.split_once(folder));
+    let (folder, _) = found.min_by_key(|(folder, _)| folder.len())?;
+    Some((folder, path[folder.len()..].starts_with("/src/")))
+}
+
+/// Reads `words.toml`. Counts subjectless sentences in all Rust sources, tests and examples included. Counts types with a forbidden name in
+/// `src` alone, without test modules at the ends of files.
 fn read_and_count(workspace: &Metadata, files: &[File]) -> Result<(Words, Words)> {
     let text = std::fs::read_to_string(workspace.workspace_root.join(FILE)).context(FILE)?;
     let most: Words = toml::from_str(&text).context(FILE)?;
     let mut still = BTreeMap::new();
     for File { path, text } in files.iter().filter(|file| file.is_rust()) {
-        let Some((folder, _)) = path.split_once("/src/") else {
+        let Some((folder, is_source)) = crate_of(path) else {
             continue;
         };
-        let code = without_tests(text);
-        *still.entry(folder.to_owned()).or_default() += subjectless(code);
+        *still.entry(folder.to_owned()).or_default() += subjectless(text);
+        let code = if is_source { without_tests(text) } else { "" };
         for name in types(code).filter(|name| most.forbidden.iter().any(|own| own == name)) {
             *still.entry(name.to_owned()).or_default() += 1;
         }
@@ -141,9 +158,38 @@ mod tests {
 
     #[test]
     fn comments_without_a_subject_are_counted() {
-        let code = "//! What a module is.\n    /// The bytes. They move.\n// It waits for all\n// That are there.\n/// # Where\nlet it = \"// It\";\n\
-            /// Its own\n/// ```\n/// // It runs.\n/// ```\n";
-        assert_eq!(subjectless(code), 5);
+        let lines = [
+            "//! What a module is.",
+            "    /// The bytes. They move.",
+            "// It waits for all",
+            "// That are there.",
+            "/// # Where",
+            "let it = \"// It\";",
+            "/// Its own",
+            "/// ```",
+            "/// // It runs.",
+            "/// ```",
+        ];
+        assert_eq!(subjectless(&lines.join("\n")), 5);
+    }
+
+    #[test]
+    fn tests_and_examples_belong_to_their_crate() {
+        assert_eq!(crate_of("crates/a/src/b.rs"), Some(("crates/a", true)));
+        assert_eq!(
+            crate_of("crates/a/tests/src/b.rs"),
+            Some(("crates/a", false))
+        );
+        assert_eq!(
+            crate_of("crates/a/examples/b/main.rs"),
+            Some(("crates/a", false))
+        );
+        assert_eq!(
+            crate_of("examples/rtm/src/b.rs"),
+            Some(("examples/rtm", true))
+        );
+        assert_eq!(crate_of("benches/benches/b.rs"), Some(("benches", false)));
+        assert_eq!(crate_of("crates/a/build.rs"), None);
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn shortest_wait_flushes_the_slow_store_when_the_writers_are_done() {
 }
 
 #[test]
-fn what_a_full_slow_store_holds_is_not_held_back() {
+fn a_full_slow_store_holds_back_none_of_its_bytes() {
     let mut plan = plan_of([(10e9, 1), (0.5e9, 1)], ShortestWait);
     let writing = ask(&mut plan, 0, &[0, 1, 2]);
     plan.written(9, writing[1]);

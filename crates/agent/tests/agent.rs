@@ -1,4 +1,4 @@
-//! The agent as its clients meet it: a process of its own, which may end at any time.
+//! Tests of the agent through its clients. The agent is a separate process that may end at any time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod homes;
@@ -15,7 +15,7 @@ use tierflow_store::{Options, Repository, Vault};
 use tierflow_testing::assert_matches;
 
 #[test]
-fn an_engine_waits_for_what_the_agent_brings() {
+fn an_engine_waits_for_the_pieces_that_the_agent_brings() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -28,7 +28,7 @@ fn an_engine_waits_for_what_the_agent_brings() {
     assert_eq!(status.process, agent.id());
     assert!(status.routes[0].brought >= 12, "{status:?}");
     assert_eq!(status.routes[0].trouble, None);
-    // What is given up goes from external storage too, and does not come back.
+    // A discarded version is removed from external storage too, and the agent does not bring it again.
     engine.discard(3).unwrap();
     drop(engine);
     home.stop(&mut agent);
@@ -37,11 +37,11 @@ fn an_engine_waits_for_what_the_agent_brings() {
 }
 
 #[test]
-fn what_an_application_left_is_brought_after_its_end() {
+fn pieces_that_an_application_left_are_brought_after_its_end() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
-    // It saves on the node, tells no agent, and is gone.
+    // The application saves on the node, tells no agent of it, and ends.
     let local = home.local();
     (0..8).for_each(|version| homes::save(&local, version));
     drop((local, vault));
@@ -56,7 +56,7 @@ fn what_an_application_left_is_brought_after_its_end() {
 }
 
 #[test]
-fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
+fn an_agent_that_was_killed_continues_from_the_disk() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -72,7 +72,7 @@ fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
 }
 
 #[test]
-fn what_was_removed_does_not_come_back_after_the_agent_was_killed() {
+fn removed_pieces_do_not_come_back_after_the_agent_was_killed() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
@@ -94,7 +94,7 @@ fn what_was_removed_does_not_come_back_after_the_agent_was_killed() {
         let mut agent = home.agent(&["--exit-when-idle", "0"]);
         assert!(agent.wait().success());
         assert_eq!(home.external(), [3, 6]);
-        // Nor where a route that had ended begins anew.
+        // The removed pieces do not come back either when a client opens the route again.
         let mut agent = home.agent(&[]);
         drop(home.vault(None));
         home.stop(&mut agent);
@@ -118,7 +118,7 @@ fn without_an_agent_the_application_does_it_itself() {
 }
 
 #[test]
-fn what_was_removed_without_an_agent_is_not_brought_by_a_later_one() {
+fn pieces_removed_without_an_agent_are_not_brought_by_a_later_one() {
     let home = Home::new();
     let vault = home.vault(None);
     assert!(!vault.has_agent());
@@ -130,7 +130,7 @@ fn what_was_removed_without_an_agent_is_not_brought_by_a_later_one() {
     }
     // The node still has both.
     vault.remove(&BTreeSet::from([0, 3])).unwrap();
-    // One of them is wanted again.
+    // The application copies version 3 again after its removal.
     let piece = local.own_piece(3).unwrap();
     vault.copy(&piece, &|| Ok(())).unwrap();
     drop((local, vault));
@@ -172,7 +172,7 @@ fn an_agent_that_dies_is_done_without() {
 }
 
 #[test]
-fn it_is_started_when_asked_for() {
+fn a_vault_starts_the_agent_if_it_has_its_program() {
     let home = Home::new();
     let vault = home.vault(Some(Path::new(PROGRAM)));
     assert!(vault.has_agent());
@@ -186,7 +186,7 @@ fn it_is_started_when_asked_for() {
 }
 
 #[test]
-fn one_that_cannot_be_started_is_done_without() {
+fn an_agent_that_cannot_be_started_is_done_without() {
     let home = Home::new();
     let vault = home.vault(Some(Path::new("/nonexistent/tierflow-agent")));
     let engine = home.engine(vault);
@@ -233,7 +233,7 @@ fn external_storage_that_is_not_there_yet_is_tried_again() {
     home.stop(&mut agent);
 }
 
-/// The agent waits before it tries again, and is told to end.
+/// An agent that waits before its next attempt is told to end: it makes that attempt at once.
 #[test]
 fn an_agent_that_is_stopped_tries_once_more() {
     let mut home = Home::new();
@@ -241,7 +241,7 @@ fn an_agent_that_is_stopped_tries_once_more() {
     homes::save(&home.local(), 1);
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
-    // The waits become longer.
+    // After several failed attempts the agent waits for longer than this test does.
     std::thread::sleep(Duration::from_secs(4));
     std::fs::create_dir_all(home.far.parent().unwrap()).unwrap();
     home.stop(&mut agent);
@@ -249,7 +249,7 @@ fn an_agent_that_is_stopped_tries_once_more() {
 }
 
 #[test]
-fn what_others_planted_is_refused() {
+fn files_planted_by_others_are_refused() {
     let home = Home::new();
     let own = home.scratch.join(".tierflow-agent");
     let refused = |what: &str| {
@@ -276,7 +276,7 @@ fn what_others_planted_is_refused() {
     let _listener = UnixListener::bind(&elsewhere).unwrap();
     symlink(&elsewhere, own.join("socket")).unwrap();
     refused("a link");
-    // A list of routes that is none, or lies elsewhere.
+    // A file of routes with other contents, and a link in its place.
     std::fs::write(own.join("routes.json"), "[1]").unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
     std::fs::remove_file(own.join("routes.json")).unwrap();
@@ -297,7 +297,7 @@ fn what_others_planted_is_refused() {
 }
 
 #[test]
-fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
+fn leftovers_do_not_replace_versions_of_another_run() {
     let home = Home::new();
     let options = Options::default();
     let write = |directory: &Path, version: u64, bytes: &[u8]| {
@@ -306,7 +306,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
         let snapshot = tierflow_store::Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     };
-    // A node was left with versions that were not brought, and a run elsewhere wrote one of them anew.
+    // The node has versions that no agent brought, and a run on another node wrote one of these numbers to external storage.
     for version in 1..4 {
         write(&home.near, version, b"left");
     }
@@ -315,7 +315,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     drop(home.vault(None));
     home.until(|| home.external() == [1, 2, 3]);
     home.stop(&mut agent);
-    // Nor once those behind it were brought: the next look finds what the first one found.
+    // The second agent finds external storage as the first one left it, and also leaves version 3 as it is.
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
     home.stop(&mut agent);
@@ -325,7 +325,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     };
     assert_eq!(read(2), b"left");
     assert_eq!(read(3), b"acknowledged");
-    // The next run on the node, which knows of the other, gives the number up and writes it anew.
+    // The next run on the node knows of the run elsewhere, removes its version 3 and saves another one of that number.
     let order = tierflow_store::Order::default();
     let far = Repository::read_only(&home.far, options.clone()).unwrap();
     order.see(far.last_run().unwrap().epoch, 0);
@@ -341,11 +341,11 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
 }
 
 #[test]
-fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
+fn leftovers_behind_another_runs_version_are_not_brought() {
     let home = Home::new();
     let near = home.local();
     (1..6).for_each(|version| homes::save(&near, version));
-    // An agent was killed when two of them were there, and a later run elsewhere went on from these.
+    // Two of the versions are on external storage, as if the agent was killed then. A later run elsewhere continues from them.
     let order = tierflow_store::Order::default();
     order.see(near.last_run().unwrap().epoch, 0);
     let far = Repository::open(&home.far, Options::default().order(&order)).unwrap();
@@ -354,7 +354,7 @@ fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
     drop((near, far));
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
-    // It ends once it has brought what it is to bring.
+    // The agent ends once every piece that it may bring is on external storage.
     home.stop(&mut agent);
     assert_eq!(home.external(), [1, 2, 3]);
 }

@@ -14,10 +14,10 @@ use tierflow_testing::{Process, this_test};
 const SCRATCH: &str = "TIERFLOW_CRASHED_SCRATCH";
 const NEAR: &str = "TIERFLOW_CRASHED_NEAR";
 const FAR: &str = "TIERFLOW_CRASHED_FAR";
-/// How far the program comes: with 0 it has no engine yet, and with 1 no checkpoint.
+/// The variable that says how far the program comes: with 0 it has no engine yet, with 1 no checkpoint.
 const STEPS: &str = "TIERFLOW_CRASHED_STEPS";
 
-/// The program. As a test of its own, without directories, it has nothing to do.
+/// The program that is killed. Does nothing without directories, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -45,7 +45,7 @@ fn versions(directory: &PathBuf) -> Vec<u64> {
 fn the_route_of_a_program_that_was_killed_ends() {
     for steps in [0, 1, 9] {
         let home = Home::new();
-        // As a job's prologue makes it.
+        // The prologue of a job makes this directory.
         std::fs::create_dir(&home.near).unwrap();
         let mut agent = home.agent(&["--exit-when-idle", "1"]);
         let mut child = this_test("child");
@@ -73,7 +73,7 @@ fn the_route_of_a_program_that_was_killed_ends() {
             );
             home.check();
         }
-        // Nothing else keeps it from its end.
+        // No route is left, so the agent ends.
         assert!(agent.wait().success());
     }
 }

@@ -1,6 +1,6 @@
 //! An application and its agent are killed at random instants, again and again on the same directories: the one, the other,
-//! or both. Every version that was reported durable comes back bit for bit from external storage alone, and whatever is
-//! listed there is whole.
+//! or both. Every version that was reported durable comes back bit for bit from external storage alone, and every version
+//! that is listed there is whole.
 //!
 //! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -18,10 +18,10 @@ use tierflow_store::{Options, Repository};
 use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_KILLS_SCRATCH";
-/// What the application keeps: of the versions reported durable, the newest of these are there.
+/// Versions that the application keeps. The newest of the versions that were reported durable must be on external storage.
 const NEWEST: usize = 12;
 
-/// The application. As a test of its own, without directories, it has nothing to do.
+/// The application. Does nothing without directories, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Some(scratch) = std::env::var_os(CHILD).map(PathBuf::from) else {
@@ -51,7 +51,7 @@ fn child() {
         engine
             .checkpoint(version, &[Region::from(bytes.as_slice())])
             .unwrap();
-        // Some are left to themselves.
+        // The application does not wait for every fourth version.
         if version % 4 != 1 && engine.wait().is_ok() {
             writeln!(output, "durable {version}").unwrap();
             output.flush().unwrap();
@@ -59,7 +59,8 @@ fn child() {
     }
 }
 
-/// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns what it reported.
+/// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns the versions that
+/// were reported durable.
 fn killed(home: &Home, draws: &mut Draws, agent: Option<&mut Process>) -> BTreeSet<u64> {
     let mut child = this_test("child");
     let child = child
@@ -73,7 +74,7 @@ fn killed(home: &Home, draws: &mut Draws, agent: Option<&mut Process>) -> BTreeS
         draws.pause(0..60_000);
     }
     reports.extend(child.kill());
-    // The last one may be cut off.
+    // The kill may cut off the last report.
     reports.iter().filter_map(|r| r.parse().ok()).collect()
 }
 
@@ -86,7 +87,7 @@ fn no_kill_loses_or_tears_what_was_durable() {
     let (mut of_application, mut of_agent) = (0, 0);
     let mut agent = None;
     while of_application + of_agent < kills {
-        // Now and then there is none, or one that is left from the last life.
+        // In some rounds no agent runs, in others the agent of the round before goes on.
         if agent.is_none() && !draws.once(5) {
             agent = Some(home.agent(&[]));
         }
@@ -100,7 +101,7 @@ fn no_kill_loses_or_tears_what_was_durable() {
         }
         check(&home, &reported);
         if agent.is_none() {
-            // As the one that takes over sees it.
+            // The next process that opens external storage must find the same.
             drop(Repository::open(&home.far, Options::default()).unwrap());
             check(&home, &reported);
         }
@@ -119,7 +120,7 @@ fn check(home: &Home, reported: &BTreeSet<u64>) {
     }
     home.check();
     let listed = home.external();
-    // What is newer may push one of these out at any time: the application, or an agent that goes on, was still at it.
+    // Newer versions may have pushed some of these out: the application or the agent was still at work.
     let newest = listed.last().copied().unwrap_or_default();
     for version in reported.iter().rev().take(NEWEST) {
         let kept = version + NEWEST as u64 > newest;

@@ -1,6 +1,6 @@
 //! An application is killed at random instants and goes on at either of two nodes that share external storage, each with an
-//! agent that runs or not, is killed too, or brings what is left before the job goes on elsewhere. Whatever the application
-//! was told to be durable comes back as it was, at both nodes, whichever leftovers agents bring later.
+//! agent that runs or not, is killed too, or brings what is left before the job goes on elsewhere. Every version that was
+//! reported durable to the application comes back as it was, at both nodes, even if agents bring older leftovers later.
 //!
 //! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
@@ -18,7 +18,7 @@ use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_NODES_RUN";
 
-/// What a run writes under a number: as long as any other run's.
+/// Returns the bytes that a run writes as a version. All runs write as many bytes for a version.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let length = homes::length_of(version);
     homes::bytes_of(run << 32 | version, length)
@@ -35,7 +35,7 @@ fn engine(home: &Home, limit: u64) -> Engine {
         .unwrap()
 }
 
-/// The application. As a test of its own, without its run, it has nothing to do.
+/// The application. Does nothing without the number of its run, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Ok(run) = std::env::var(CHILD) else {
@@ -56,7 +56,7 @@ fn child() {
         let regions = [Region::from(bytes.as_slice())];
         engine.checkpoint(version, &regions).unwrap();
         if version % 4 != 1 && engine.wait().is_ok() {
-            // All versions up to this one are.
+            // All versions up to this one are durable.
             writeln!(output, "durable {version}").unwrap();
             output.flush().unwrap();
         }
@@ -70,7 +70,7 @@ fn restored(engine: &Engine, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// Each acknowledged version with the run that wrote it.
+/// Asserts that each acknowledged version is there as the run that is given for it wrote it.
 fn check(home: &Home, acknowledged: &BTreeMap<u64, u64>) {
     let engine = engine(home, u64::MAX);
     for (version, run) in acknowledged.iter().rev().take(30) {
@@ -95,7 +95,7 @@ fn nodes() -> [Node; 2] {
 }
 
 impl Node {
-    /// The job goes on elsewhere: the agent dies with it, or brings what is left before.
+    /// Lets the job go on at the other node: the agent here is killed, or brings all that is left before it ends.
     fn leave(&mut self, draws: &mut Draws) {
         if let Some(mut agent) = self.agent.take() {
             match draws.below(2) {
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Runs the application until it is killed, and perhaps kills the agent with it. Returns what it reported.
+    /// Runs the application until it is killed, and perhaps kills the agent with it. Returns the versions that it reported durable.
     fn run(&mut self, run: u64, draws: &mut Draws) -> Vec<u64> {
         if self.agent.is_none() && !draws.once(5) {
             self.agent = Some(self.home.agent(&[]));
@@ -141,7 +141,8 @@ fn no_kill_and_no_agent_makes_an_acknowledged_version_stale() {
         if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
             let engine = engine(&nodes[at].home, u64::MAX);
             for version in before.map_or(0, |before| before + 1)..=*newest {
-                // What it found may have been left by others, and never been acknowledged before. There may be holes in that.
+                // Versions older than this run's reports may be leftovers of other runs that nobody had acknowledged. Some of
+                // these numbers may be missing.
                 let writer = match version < *oldest {
                     true if engine.restore_size(version).is_err() => continue,
                     true => {

@@ -1,4 +1,4 @@
-//! The socket of the agent, as clients of all kinds meet it.
+//! Tests of the agent's socket with clients of other versions, invalid requests, and many idle connections.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod homes;
@@ -12,7 +12,7 @@ use tierflow_agent::protocol::{PROTOCOL, Reply, Request, receive, send};
 use tierflow_agent::{Client, Error};
 use tierflow_testing::assert_matches;
 
-/// Connects to the socket of an agent, past its client.
+/// Connects to the socket of an agent without a `Client`.
 fn connected(home: &Home) -> UnixStream {
     let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
     UnixStream::connect(format!("/proc/self/fd/{}/socket", own.as_raw_fd())).unwrap()
@@ -33,7 +33,7 @@ fn another_version_of_the_protocol_is_refused_by_both_sides() {
         assert_eq!(nothing, None, "it hangs up");
     }
     home.stop(&mut agent);
-    // An agent of the first version, and one that comes later.
+    // The answers of an agent of the first version, and of a later one.
     let first = r#"{"say":"failed","source":"agent","message":"it speaks another version"}"#;
     let later = format!(r#"{{"say":"hello","protocol":{}}}"#, PROTOCOL + 1);
     for reply in [first, &later] {
@@ -75,7 +75,7 @@ fn invalid_requests_harm_no_other_client() {
     ];
     for bytes in nonsense {
         let mut stream = connected(&home);
-        // It may have hung up by then.
+        // The agent may have closed the connection by then.
         let _unread = stream.write_all(bytes);
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
@@ -109,7 +109,7 @@ fn idle_connections_cost_no_threads_and_delay_no_client() {
         tasks.count()
     };
     let mut greeted = Client::connect(&home.scratch).unwrap();
-    // More than are let in at a time, as far as this process may have descriptors.
+    // More connections than the agent accepts at a time, or as many as this process has descriptors for.
     let idle: Vec<_> = (0..1_500)
         .map_while(|_| UnixStream::connect(&socket).ok())
         .collect();

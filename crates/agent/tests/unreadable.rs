@@ -53,7 +53,7 @@ fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
     std::fs::write(&path, bytes).unwrap();
     let mut agent = home.agent(&[]);
     drop(home.vault(None));
-    // The others come, and the route says what is wrong with this one.
+    // The agent brings the other pieces, and the route's status says what is wrong with this one.
     let route = || {
         let status = Client::connect(&home.scratch).unwrap().status().unwrap();
         status.routes.into_iter().next()
@@ -68,7 +68,7 @@ fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
     home.check();
 }
 
-/// One piece cannot be read, and another one was saved since the agent last looked.
+/// A piece cannot be read, and another one was saved since the agent's last scan: the agent brings the second one before it ends.
 #[test]
 fn an_agent_that_is_stopped_brings_what_can_be_read() {
     let home = Home::new();
@@ -91,7 +91,8 @@ fn an_agent_that_is_stopped_brings_what_can_be_read() {
     assert_eq!(home.external(), [4]);
 }
 
-/// A piece on the node, cut anywhere: the agent brings it as it was, or says that it cannot, and brings it once it is whole again.
+/// A piece on the node is cut at any length: the agent brings it as it was, or says that it cannot. Once the piece is whole again, the
+/// agent brings it.
 #[test]
 fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
     let home = Home::new();

@@ -1,7 +1,7 @@
-//! Two users of one node share its scratch directory, each with an agent and a job. Neither reads, removes, changes or holds up what the
-//! other has, and the directory of each job stays within its limit.
+//! Two users of one node share its scratch directory, each with an agent and a job. Neither can read, remove, change or delay the files
+//! and processes of the other, and the directory of each job stays within its limit.
 //!
-//! Only root can be other users: the tests say that they did not run where somebody else runs them.
+//! Only root can start processes of other users. The tests print that they did not run if another user runs them.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod homes;
@@ -20,7 +20,7 @@ use tierflow_engine::{Engine, Error, Region, RegionMut, Tier};
 use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, assert_matches};
 
-/// Two users that no system has.
+/// Numbers of two users that no system has.
 const USERS: [u32; 2] = [61_101, 61_102];
 const ROLE: &str = "TIERFLOW_USERS_ROLE";
 const ROOT: &str = "TIERFLOW_USERS_ROOT";
@@ -32,14 +32,14 @@ const FEW: u64 = 6;
 const ALL: u64 = 48;
 const THREADS: usize = 3;
 
-/// A node, in whose directories every user may make some.
+/// A node. Every user may make directories in its directories.
 struct Node {
     root: PathBuf,
     _kept: Option<tempfile::TempDir>,
 }
 
 impl Node {
-    /// `None` where the tests cannot be other users.
+    /// Returns `None` if this process may not start processes of other users.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("NOT RUN: users other than this one; run the test as root");
@@ -56,7 +56,7 @@ impl Node {
             fs::create_dir(&path).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o1777)).unwrap();
         }
-        // Others may not be let into the folders in which the programs were built.
+        // Other users may not be allowed to enter the folders in which the programs were built.
         fs::copy(PROGRAM, node.root.join("agent")).unwrap();
         fs::copy(std::env::current_exe().unwrap(), node.root.join("test")).unwrap();
         Some(node)
@@ -73,7 +73,7 @@ impl Node {
         Process::start(agent.arg(self.root.join("scratch")), "")
     }
 
-    /// A process of the user that does what `child` has for the role.
+    /// Starts a process of the user in which the test `child` plays the role.
     fn start(&self, role: &str, user: u32) -> Process {
         let mut process = self.command("test", user);
         process
@@ -89,13 +89,13 @@ impl Node {
         assert!(self.start(role, user).wait().success(), "{role} of {user}");
     }
 
-    /// The directories of a user's job.
+    /// Returns the directories of a user's job.
     fn home(&self, user: u32) -> Home {
         let of = |name: &str| self.root.join(name).join(user.to_string());
         Home::at(self.root.join("scratch"), of("local"), of("external"))
     }
 
-    /// All that the user has.
+    /// Returns the paths of all files and directories that the user owns.
     fn belongings(&self, user: u32) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut folders = vec![self.root.clone()];
@@ -118,7 +118,7 @@ impl Node {
         found
     }
 
-    /// The files of the user's job on the node: where each is, which one, and how many bytes it has on the disk.
+    /// Returns the files of the user's job on the node: the path, the inode and the bytes on the disk of each.
     fn files(&self, user: u32) -> Vec<(PathBuf, u64, u64)> {
         let local = self.home(user).near;
         let mut files = self.belongings(user);
@@ -130,7 +130,7 @@ impl Node {
         files.into_iter().filter_map(file).collect()
     }
 
-    /// The bytes of the user's job on the node, at a moment at which no file comes or goes.
+    /// Returns the bytes of the user's job on the node. Lists the files until two lists agree, so that none came or went meanwhile.
     fn used(&self, user: u32) -> u64 {
         let mut before = self.files(user);
         loop {
@@ -158,7 +158,7 @@ impl Node {
     }
 }
 
-/// The work of a process of one user. As a test of its own it has nothing to do.
+/// The work of a process of one user. Does nothing without a role, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -192,7 +192,7 @@ fn engine(home: &Home) -> Engine {
     builder.tier(Tier::vault(vault)).build().unwrap()
 }
 
-/// Small, and large ones of several lengths: what one leaves on the disk does not suit the next.
+/// Returns the bytes of a version: small ones, and large ones of several lengths, so that the file of one is not reused as it is for the next.
 fn length_of(version: u64) -> usize {
     [1_100_000, 1_600_000, 2_200_000, 3_000][version as usize % 4]
 }
@@ -203,7 +203,7 @@ fn checkpoint(engine: &Engine, version: u64) {
     engine.checkpoint(version, &regions).unwrap();
 }
 
-/// Writes several times its limit by some threads, and tells who its agent is.
+/// A job: several threads write several times the limit of its directory. Prints the process of its agent.
 fn job(home: &Home) {
     let engine = engine(home);
     std::thread::scope(|scope| {
@@ -223,7 +223,7 @@ fn job(home: &Home) {
     println!("did {}", status.process);
 }
 
-/// Its external storage cannot be used, so nothing gives way on the node.
+/// A job whose external storage cannot be used, so no version may leave the node.
 fn stuck_job(home: &Home) {
     let engine = engine(home);
     (0..FEW).for_each(|version| checkpoint(&engine, version));
@@ -233,7 +233,7 @@ fn stuck_job(home: &Home) {
     io::stdout().flush().unwrap();
 }
 
-/// All that it wrote is there.
+/// Opens the directories of an ended job again: all versions are there, and a new one becomes durable.
 fn goes_on(home: &Home) {
     let engine = engine(home);
     for version in 0..ALL {
@@ -246,7 +246,7 @@ fn goes_on(home: &Home) {
     engine.wait().unwrap();
 }
 
-/// Tries whatever a user may try on the belongings of another one, which root has listed.
+/// Tries ten kinds of access to each file and directory of another user. Root wrote the list of these before.
 fn intrude(node: &Node, other: u32) {
     let taken = node.root.join("scratch/taken");
     assert!(fs::read_dir(node.root.join("scratch")).is_ok());
@@ -291,7 +291,7 @@ fn two_users_with_an_agent_and_a_job_each_do_not_meet() {
     for (job, agent) in jobs.iter().zip(&agents) {
         assert_eq!(job.report(), agent.id().to_string());
     }
-    // Each tries to get at what the other has, whose agent has nothing left to do.
+    // Each user tries to reach the files of the other while both agents are idle.
     USERS.iter().for_each(|&user| node.done("idle agent", user));
     let [first, second] = USERS;
     for (user, other) in [(first, second), (second, first)] {
@@ -308,7 +308,7 @@ fn two_users_with_an_agent_and_a_job_each_do_not_meet() {
         assert_eq!(node.belongings(other), belongings);
         println!("{attempts} attempts on {} belongings", belongings.len());
     }
-    // Both go on.
+    // The jobs of both users continue.
     for user in USERS {
         node.done("job that goes on", user);
         node.done("stop", user);
@@ -325,7 +325,7 @@ fn a_job_at_its_limit_is_told_and_holds_up_no_other_user() {
     };
     let _agents = USERS.map(|user| node.agent(user));
     let [stuck, other] = USERS;
-    // A file lies where its external storage is to be.
+    // A file has the path of its external storage.
     fs::write(node.home(stuck).far, "").unwrap();
     let mut jobs = [node.start("stuck job", stuck), node.start("job", other)];
     let most = node.watched(&mut jobs);

@@ -1,4 +1,4 @@
-//! The tables of options and calls are what the doors have, and what the book says.
+//! The tables of options and calls agree with the doors (C, Python, Rust) and with the book.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use tierflow_bind::{Kind, OPTIONS, OptionInfo, Options, parse};
 
-/// A file of the workspace. A package of the crate alone has none.
+/// Returns the text of a file of the workspace, or `None` in a package of this crate alone.
 fn file(path: &str) -> Option<String> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     std::fs::read_to_string(root.join(path)).ok()
 }
 
-/// The names of a cell; none if it says why there is none.
+/// Returns the names of a cell. A cell that says why there is none has no names.
 fn names(cell: &'static str) -> impl Iterator<Item = &'static str> {
     let is_reason = cell.starts_with("— ");
     cell.split_whitespace().filter(move |_| !is_reason)
@@ -27,7 +27,7 @@ fn column(cell: impl Fn(&CallInfo) -> &'static str) -> BTreeSet<String> {
     all.map(str::to_owned).collect()
 }
 
-/// A door and the table have the same names. `beside` are names of the door below.
+/// Asserts that a door and the table have the same names, apart from those in `beside`, which belong to the door below.
 fn same(door: &str, has: BTreeSet<String>, table: BTreeSet<String>, beside: &BTreeSet<String>) {
     assert!(has.len() > 20, "{door}: {has:?}");
     let missing: Vec<_> = has.difference(&table).collect();
@@ -37,14 +37,14 @@ fn same(door: &str, has: BTreeSet<String>, table: BTreeSet<String>, beside: &BTr
     assert!(invented.is_empty(), "{door} lacks {invented:?}");
 }
 
-/// The identifier before the first parenthesis.
+/// Returns the identifier before the first parenthesis.
 fn before_parenthesis(text: &str) -> Option<&str> {
     let (before, _) = text.split_once('(')?;
     let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_');
     name.into_iter().next().filter(|name| !name.is_empty())
 }
 
-/// The functions that a header of C declares.
+/// Returns the functions that a header of C declares.
 fn declared(header: &str) -> BTreeSet<String> {
     let code = header.split("\ninline ").next().unwrap_or_default();
     let lines = code.lines().filter(|line| line.ends_with(';'));
@@ -53,7 +53,7 @@ fn declared(header: &str) -> BTreeSet<String> {
     found.filter(is_one).map(str::to_owned).collect()
 }
 
-/// The public methods of types, `Type::method`, of an interface that was written out.
+/// Returns the public methods (`Type::method`) of these types from the text of an interface.
 fn public(api: &str, types: &[&str]) -> BTreeSet<String> {
     let ours = ["drop", "deref", "fmt", "from", "default"];
     let lines = api.lines().filter_map(|line| {
@@ -158,7 +158,7 @@ fn pythons_methods_are_in_the_table() {
 }
 
 #[test]
-fn what_headers_and_modules_declare_is_in_the_table() {
+fn declarations_of_headers_and_modules_are_in_the_table() {
     let Some(header) = file("crates/capi/include/tierflow.h") else {
         return;
     };
@@ -211,7 +211,7 @@ fn what_headers_and_modules_declare_is_in_the_table() {
             name.starts_with(prefix) && !name.ends_with("_c") && !name.ends_with("_f")
         };
         let has: BTreeSet<String> = words.filter(is_one).map(str::to_owned).collect();
-        // Generic names have procedures of other names. A group is told by its communicator.
+        // Generic names stand for procedures of other names. A group is given by its communicator.
         let generic = text
             .lines()
             .filter_map(|line| line.trim().strip_prefix("interface "));
@@ -252,12 +252,12 @@ fn the_file_for_all_programs_of_a_machine_has_options() {
     assert!(keys.len() > 2 && keys.iter().all(known), "{keys:?}");
 }
 
-/// True if the value is a list of GPUs, and not one of several names.
+/// Returns true if the value is a list of GPUs, and not one of several names.
 fn is_a_list(option: &OptionInfo) -> bool {
     matches!(option.key, "peers" | "overflow")
 }
 
-/// An example of each kind of value.
+/// Returns an example of the option's kind of value.
 fn example(option: &OptionInfo) -> &'static str {
     match option.kind {
         Kind::Bytes => "1MiB",
@@ -286,7 +286,7 @@ fn every_option_of_the_table_can_be_set() {
     }
 }
 
-/// A cell as the book has it: names as code, or why there is none.
+/// Returns a cell as the book has it: names as code, or the reason why there is none.
 fn cell(text: &'static str) -> String {
     match text.starts_with("— ") {
         true => text.to_owned(),

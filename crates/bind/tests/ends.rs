@@ -1,4 +1,4 @@
-//! How engines and slots end. One test, as the list of open engines is the process's.
+//! Tests how engines and slots end. All is one test, as the process has one list of open engines.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -57,14 +57,14 @@ fn engines_end_as_they_say() {
     let engine = open(&place("closed"));
     (1..3).for_each(|version| produce(&engine, version));
     engine.close(Until::default()).unwrap();
-    // A slot may hold it beyond that, and what is committed then is durable, too.
+    // A slot may keep the engine open after `close`. A version that is committed then becomes durable, too.
     let mut slot = Slot::produce(&engine, 3, 10, Until::default()).unwrap();
     drop(engine);
     slot.end(SlotEnd::Keep, OrderAfter::AllWork).unwrap();
     drop(slot);
     assert_eq!(versions(&place("closed")), [1, 2, 3]);
 
-    // The engine leaves a file of measurements when it ends, whoever ends it.
+    // The engine writes its statistics when it ends, by `close` or by its drop.
     for closes in [true, false] {
         let mut options = options(&place("measured"));
         let file = place(&format!("{closes}-%r.json"));
@@ -88,7 +88,7 @@ fn engines_end_as_they_say() {
         let text = std::fs::read_to_string(place(&format!("{closes}-0.json"))).unwrap();
         assert!(text.contains(r#"{"call":"produce","value":1}"#), "{text}");
     }
-    // No directory for it is no reason to fail.
+    // A missing directory of the statistics is no error.
     let mut none = options(&place("measured"));
     none.set("statistics", "/nonexistent/file")
         .unwrap()
@@ -97,7 +97,7 @@ fn engines_end_as_they_say() {
     engine.close(Until::default()).unwrap();
     drop(engine);
 
-    // Nobody closes it: its end waits.
+    // An engine that is dropped without `close` waits until its versions are durable.
     let engine = open(&place("dropped"));
     produce(&engine, 1);
     drop(Slot::produce(&engine, 2, 10, Until::default()).unwrap());
@@ -105,7 +105,7 @@ fn engines_end_as_they_say() {
     assert_eq!(versions(&place("dropped")), [1]);
     assert!(LOST.lock().unwrap().is_empty());
 
-    // There is no place to write to any more: the engine stays open, and what is lost is named once.
+    // Storage is gone: `close` fails, the engine stays open, and the lost versions are named once.
     let engine = open(&place("lost"));
     std::fs::remove_dir_all(place("lost")).unwrap();
     produce(&engine, 7);
@@ -117,7 +117,7 @@ fn engines_end_as_they_say() {
     assert_eq!(told.len(), 1);
     assert!(told[0].starts_with("version 7 is lost"), "{told:?}");
 
-    // The process ends.
+    // The end of the process waits for one engine, and names the lost versions of the other.
     let (waits, loses) = (open(&place("waits")), open(&place("loses")));
     std::fs::remove_dir_all(place("loses")).unwrap();
     produce(&waits, 1);

@@ -1,4 +1,4 @@
-//! A group's overflow by its options: the schedule of three host devices, on links as they are measured.
+//! Tests the options of a group's overflow: the schedule of three host devices on measured links.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn open(overflow: &str, machine: &Path) -> Outcome<Arc<EngineHandle>> {
     EngineHandle::open(options, Door::default())
 }
 
-/// Returns the bytes that the schedule places on peers: none if their links were measured while the machine was busy.
+/// Returns the bytes that the schedule places on peers: 0 if their links were measured while the machine was busy.
 fn on_peers(handle: &EngineHandle) -> u64 {
     let tiers = handle.engine.metrics().tiers;
     let peers = tiers.iter().find(|tier| tier.name == "peers");
@@ -46,7 +46,7 @@ fn the_overflow_of_a_group_is_placed_by_options_alone() {
         .restore(1, &mut [RegionMut::from(&mut *back)])
         .unwrap();
     assert!(back == bytes);
-    // The rates are read and not measured again.
+    // The second engine reads the rates from the file and does not measure again.
     let other = open("host=16MiB", &file).unwrap();
     assert_eq!(on_peers(&other), scheduled);
     assert_eq!(std::fs::read(&file).unwrap(), measured);
@@ -91,7 +91,7 @@ fn a_failure_of_peers_says_who_is_to_mend_it() {
     std::fs::write(&file, "format = 0").unwrap();
     let failure = open("host=16MiB", &file).unwrap_err();
     assert_eq!(failure.status, Status::Argument, "{failure}");
-    // More than any process has addresses for.
+    // A cache larger than the address space of a process.
     let mut options = Options::default();
     for (key, value) in [
         ("device", "host"),

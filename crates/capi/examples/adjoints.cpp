@@ -24,7 +24,7 @@ static double laplace(const double *u, std::size_t count, std::size_t i)
     return u[(i + 1) % count] - 2 * u[i] + u[(i + count - 1) % count];
 }
 
-// u_tt = u_xx - u^3, of which the state is u and its velocity.
+// The equation u_tt = u_xx - u^3. The state is u and its velocity.
 static State wave(const State &state)
 {
     const std::size_t half = state.size() / 2;
@@ -64,7 +64,7 @@ static State heat_back(const State &u, const State &v)
     return before;
 }
 
-// Lorenz's equations from many starts, three numbers each.
+// Lorenz's equations from many starting points of three numbers each.
 static State lorenz(const State &state)
 {
     State next(state.size());
@@ -111,7 +111,7 @@ static State stored_gradient(const Problem &problem)
     return adjoint;
 }
 
-// The objective of the run that begins `size` along a direction from the first state.
+// Returns the objective of a run whose first state is moved by `size` along a direction.
 static double objective(const Problem &problem, double size)
 {
     State state = problem.first;
@@ -125,7 +125,7 @@ static double objective(const Problem &problem, double size)
     return sum;
 }
 
-// The order in which the objective's error by the gradient shrinks with the distance: 2 where the gradient is right.
+// Returns the order in which the error of the gradient's prediction of the objective shrinks with the distance: 2 if the gradient is right.
 static double order(const Problem &problem, const State &gradient)
 {
     double slope = 0, rest[2];
@@ -160,7 +160,7 @@ int main()
         machine.device = 8 * machine.state;
         machine.count = 1;
         machine.tiers[0].room = UINT64_MAX;
-        // A link that takes five steps for a state.
+        // A state takes five steps over this link.
         machine.tiers[0].down = machine.tiers[0].up = static_cast<double>(machine.state) / 5e-3;
         tierflow::Schedule schedule(machine, problem.steps);
         Running running{problem, problem.first, {}};

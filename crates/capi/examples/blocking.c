@@ -1,5 +1,5 @@
 /*
- * How long checkpoints block their application, by VELOC's client API: to be linked to this library, or to VELOC's own.
+ * Measures how long checkpoints by VELOC's client API block their application. Link it to this library or to VELOC's own.
  *
  *   mpiexec -n 4 blocking CONFIGURATION MIB_OF_A_RANK CHECKPOINTS [sync]
  *
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The longest of all ranks, in milliseconds. */
+/* Returns the longest time of all ranks in milliseconds. */
 static double longest(double seconds)
 {
     double mine = seconds * 1e3, all = 0;

@@ -8,7 +8,7 @@ program heat
   implicit none
 
   integer, parameter :: ROWS = 256, COLUMNS = 64
-  ! A strip of columns, with one of each neighbour, and what it was a step ago.
+  ! A strip of columns with one column of each neighbour, now and one step before.
   real(real64), allocatable, target :: field(:, :), before(:, :)
   integer, target :: step
   integer :: rank, ranks, left, right, steps, every, newest, err

@@ -1,5 +1,5 @@
 /*
- * What the heat examples share: a plate whose upper edge is hot, cut into strips of rows, one for each rank. The result is
+ * Functions of all heat examples: a plate whose upper edge is hot, cut into strips of rows, one for each rank. The result is
  * the same bit for bit whether a run was interrupted or not.
  */
 #ifndef HEAT_H
@@ -12,7 +12,7 @@
 
 enum { COLUMNS = 256, ROWS = 64 /* of a strip */ };
 
-/* A strip, with a row of the neighbours' above and below. */
+/* A strip, with one row of the neighbour above and one of the neighbour below. */
 typedef double strip[ROWS + 2][COLUMNS];
 
 static void heat_begin(strip field, int rank)
@@ -23,7 +23,7 @@ static void heat_begin(strip field, int rank)
             field[row][column] = rank == 0 && row == 0 ? 100.0 : 0.0;
 }
 
-/* One step, from `from` to `to`. */
+/* Computes one step from `from` to `to`. */
 static void heat_step(strip from, strip to, int rank, int ranks)
 {
     int up = rank > 0 ? rank - 1 : MPI_PROC_NULL, down = rank < ranks - 1 ? rank + 1 : MPI_PROC_NULL;

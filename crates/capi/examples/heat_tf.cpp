@@ -1,6 +1,6 @@
 // A heat equation in C++ that is checkpointed by Tierflow's own API, with the ranks of MPI_COMM_WORLD.
 //
-//   mpiexec -n 4 heat_tf DIRECTORY STEPS EVERY        (a directory that is there)
+//   mpiexec -n 4 heat_tf DIRECTORY STEPS EVERY        (DIRECTORY must exist)
 #include "heat.h"
 #include "tierflow.hpp"
 #include "tierflow_mpi.h"

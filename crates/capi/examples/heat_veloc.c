@@ -67,7 +67,7 @@ int main(int argc, char **argv)
             MUST(VELOC_Checkpoint_wait());
             MPI_Barrier(MPI_COMM_WORLD);
             if (rank == 0) {
-                /* No rank restarts from an older one any more. */
+                /* From here on no rank restarts from an older checkpoint. */
                 printf("durable %d\n", step - every);
                 fflush(stdout);
             }

@@ -1,10 +1,10 @@
 /*
- * What a rank takes of a node: memory, threads and descriptors of so many processes with an engine each.
+ * Measures the memory, the threads and the descriptors of a rank, with RANKS processes that have an engine each.
  *
  *   cc sizes.c $(pkg-config --cflags --libs tierflow) -o sizes && ./sizes RANKS DIRECTORY [KEY=VALUE]...
  *
  * Each rank has a directory of its own below DIRECTORY, takes 200 checkpoints of 8 KiB and waits until they are durable. Then the parent
- * reads what the system says of it. Memory is what no other process has (Pss of anonymous pages, and all of it).
+ * reads the numbers of the rank from /proc. Memory that processes share counts in equal parts (Pss): anonymous pages, and all pages.
  */
 #include <stdio.h>
 #include <stdlib.h>

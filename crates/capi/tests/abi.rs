@@ -1,5 +1,5 @@
-//! Programs that were compiled with the headers of the last release run on the library of today. `tests/abi` has these headers, by the
-//! part of the version that compatible releases share, and changes with the soname alone.
+//! Programs that were compiled with the headers of the last release run on the library of today. `tests/abi` has these headers in a
+//! folder that is named by the part of the version that compatible releases share. The folder changes only with the soname.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{declared, home, linked, must, program};
 
-/// The headers of the last release.
+/// Returns the folder of the last release's headers.
 fn released() -> PathBuf {
     home().join("tests/abi/0.1")
 }
@@ -24,7 +24,8 @@ fn compile(source: &Path, headers: &Path) -> PathBuf {
     built
 }
 
-/// Returns the constants and structures that the released header declares, as a program prints them that is compiled with some headers.
+/// Returns the values, sizes and offsets of the constants and structures of the released header, as printed by a program that is compiled
+/// with the headers in `headers`.
 fn told_with(headers: &Path, directory: &Path) -> String {
     let text = std::fs::read_to_string(released().join("tierflow.h")).unwrap();
     let mut source = String::from(
@@ -51,7 +52,7 @@ fn told_with(headers: &Path, directory: &Path) -> String {
         let name = name.trim();
         tell(&format!("sizeof({name})"));
         for member in rest.split('}').next().unwrap().split(';') {
-            // A function is named within parentheses.
+            // The name of a function pointer is in parentheses.
             let function = member.split_once("(*").map(|(_, name)| name);
             let member = function.unwrap_or(member).split(['[', ')']).next();
             let member = member.unwrap().trim().rsplit([' ', '*']).next().unwrap();

@@ -1,5 +1,5 @@
-//! Programs in C and C++ that use the library as an application does. `TIERFLOW_WRAPPER` may name what runs them, and
-//! `TIERFLOW_CFLAGS` how else they are compiled.
+//! Runs programs in C and C++ that use the library as an application does. `TIERFLOW_WRAPPER` may name a program that runs them, and
+//! `TIERFLOW_CFLAGS` further options of their compilers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn an_engine_serves_c() {
 }
 
 #[test]
-fn what_lasts_and_groups_serve_c() {
+fn durable_versions_and_groups_serve_c() {
     run("cc", "-std=c99", "lasting.c");
 }
 
@@ -66,7 +66,7 @@ fn an_agent_brings_what_c_and_veloc_leave_on_the_node() {
         let kept = History::open(home.path().join(place)).unwrap().versions();
         kept.unwrap().len()
     };
-    // A version of VELOC's is a part and a head.
+    // A checkpoint of VELOC's API has two versions: a part and a head.
     assert_eq!((versions("external"), versions("p/tierflow/id-3")), (4, 4));
 }
 
@@ -99,12 +99,12 @@ fn an_engine_that_nobody_closed_ends_with_the_process_and_names_what_is_lost() {
 }
 
 #[test]
-fn velocs_api_does_what_it_says() {
+fn velocs_api_keeps_its_promises() {
     run("cc", "-std=c99", "veloc.c");
 }
 
 #[test]
-fn calls_of_velocs_api_that_fail_leave_what_they_say() {
+fn failed_calls_of_velocs_api_leave_the_promised_state() {
     let cases = [
         "head",
         "late",
@@ -121,7 +121,7 @@ fn calls_of_velocs_api_that_fail_leave_what_they_say() {
     }
 }
 
-/// In the bucket that `TIERFLOW_S3` names by its URL; the environment says how to get there.
+/// Runs only if `TIERFLOW_S3` has the URL of a bucket. Other variables have its endpoint and credentials.
 #[test]
 fn velocs_api_over_an_object_store() {
     let Ok(bucket) = std::env::var("TIERFLOW_S3") else {

@@ -1,4 +1,4 @@
-//! What the headers declare is what the library exports, and C and C++ understand it.
+//! The library exports the functions that the headers declare, and no others. C and C++ compile the headers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use support::{declared, home, library, must};
 
-/// In `mpi/tierflow_mpi.c`, which the application compiles.
+/// Functions in `mpi/tierflow_mpi.c`, which the application compiles.
 const OF_MPI: &[&str] = &["VELOC_Init", "tf_mpi_group"];
 
-/// Of several, C++ takes the address of the one that its type names.
+/// Overloaded functions with a type each: C++ takes the address of the overload that has this type.
 const OVERLOADED: &[(&str, &str)] = &[
     ("VELOC_Mem_protect", "int (*)(int, void *, size_t, size_t)"),
     ("VELOC_Recover_size", "int (*)(int)"),
     ("VELOC_Restart", "int (*)(const char *, int)"),
 ];
 
-/// The C interface of a crate that S3 needs. It comes with it, and no option leaves it out.
+/// The prefix of the C functions of a crate that S3 needs. No option of that crate leaves them out.
 const OF_CHECKSUMS: &str = "crc_fast_";
 
 fn exported() -> BTreeSet<String> {
@@ -35,7 +35,7 @@ fn exported() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_declared_is_exported_and_nothing_else() {
+fn declared_functions_are_exported_and_no_others() {
     let mut all = declared(&home().join("include/tierflow.h"));
     all.extend(declared(&home().join("include/veloc.h")));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! What `cargo xtask install` installs is found by pkg-config and by CMake, and a program built so runs.
+//! pkg-config and CMake find the files that `cargo xtask install` installs, and a program that is built with them runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ fn works(program: &str) -> bool {
     run.is_ok_and(|output| output.status.success())
 }
 
-/// Whether a tool is there. Where the MPIs are required, so is it.
+/// Returns true if a tool is installed. Panics if it is missing and `TIERFLOW_MPI` is `required`.
 fn has(tool: &str) -> bool {
     let has = works(tool);
     let is_required = std::env::var("TIERFLOW_MPI").is_ok_and(|value| value == "required");
@@ -24,12 +24,12 @@ fn has(tool: &str) -> bool {
     has
 }
 
-/// The folder of libraries below the prefix, as Debian's packages have it: not the one that is taken where none is named.
+/// Returns the folder of libraries below the prefix as Debian names it. The default is another folder.
 fn libraries() -> String {
     format!("lib/{}-linux-gnu", std::env::consts::ARCH)
 }
 
-/// The library exports the C interface alone, and every symbol names the release it came with.
+/// Asserts that the library exports the C interface alone, and that each symbol has the version of the release that introduced it.
 fn exports_are_ours(library: &Path) {
     let names = must(
         Command::new("nm")
@@ -48,7 +48,7 @@ fn exports_are_ours(library: &Path) {
     }
 }
 
-/// A program of the user's.
+/// The program of a user.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <tierflow.h>
@@ -121,7 +121,7 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
     }
 }
 
-/// Runs the commands of a page of fifteen minutes, with what is installed in the places that the environment module names.
+/// Runs the commands of one of the book's tutorials, with the environment that the environment module sets.
 fn by_the_book(page: &str, prefix: &Path, directory: &Path) {
     let page = home().join("../../docs/src/tutorials").join(page);
     let page = std::fs::read_to_string(page).unwrap();
@@ -162,7 +162,7 @@ fn by_cmake(prefix: &Path, directory: &Path) {
     assert_eq!(build.join("heat").is_file(), !Mpi::installed().is_empty());
 }
 
-/// A makefile that names VELOC's library.
+/// Builds a program by a makefile that links with VELOC's library by name.
 fn by_velocs_name(mpi: &Mpi, prefix: &Path, directory: &Path) {
     let program = directory.join("by-name");
     let mut compiler = mpi.tool("mpicc");

@@ -1,5 +1,5 @@
-//! The examples as MPI programs, with MPICH and with Open MPI: killed at random instants, they resume to the same result bit
-//! for bit. `TIERFLOW_KILLS` sets how often; `TIERFLOW_MPI=required` makes a missing MPI an error, `mpich` and
+//! Runs the examples as MPI programs, with MPICH and with Open MPI. The ranks are killed at random instants, and resume to the same result
+//! bit for bit. `TIERFLOW_KILLS` sets the number of kills. `TIERFLOW_MPI=required` makes a missing MPI an error, `mpich` and
 //! `openmpi` choose one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -14,16 +14,16 @@ use tierflow_store::{Options, Repository};
 use support::{Mpi, home, must, ranks_of, told, wait_for};
 use tierflow_testing::{Draws, variable};
 
-/// Longer than any run, and than the ranks wait for each other.
+/// Time limit of a run. Every run is shorter, and the ranks wait for each other for less.
 const PATIENCE: Duration = Duration::from_secs(100);
 const STEPS: u32 = 120;
 const EVERY: u32 = 10;
 
-/// An example and its arguments. What it finds again lies in a directory of its own.
+/// An example and its arguments. Each history of runs has a directory of its own.
 struct Case {
     name: &'static str,
     source: &'static str,
-    /// Between its directory, or configuration, and the steps.
+    /// Arguments between the directory or configuration and the number of steps.
     more: &'static [&'static str],
     reads_configuration: bool,
 }
@@ -56,7 +56,7 @@ const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// What the example is told to use, in an empty directory.
+    /// Writes the example's configuration to an empty directory. Returns the path of the configuration, or a directory if it reads none.
     fn place(&self, directory: &Path) -> PathBuf {
         if !self.reads_configuration {
             let place = directory.join("external");
@@ -79,13 +79,13 @@ impl Case {
             .args(self.more)
             .arg(steps.to_string())
             .arg(EVERY.to_string());
-        // The files of the file mode are called by their names alone.
+        // In the file mode the example names its files without a directory.
         command.current_dir(place.parent().unwrap());
         command
     }
 }
 
-/// That no rank keeps what the others gave up.
+/// Asserts that all ranks keep the same versions.
 fn keep_the_same(directory: &Path, ranks: u32) {
     let pieces = |rank| {
         let options = Options::default().rank(rank, ranks);
@@ -98,7 +98,7 @@ fn keep_the_same(directory: &Path, ranks: u32) {
     }
 }
 
-/// What follows a word in what a program printed, last.
+/// Returns the rest of the last printed line that begins with `word`.
 fn last<'a>(printed: &'a str, word: &str) -> Option<&'a str> {
     let mut lines = printed.lines().rev();
     lines
@@ -197,7 +197,7 @@ fn killed_ranks_resume_to_the_same_bits() {
     }
 }
 
-/// Kills runs of an example so often, each at a random instant and by a random rank, and lets each history end.
+/// Kills a random rank of `kills` runs of an example at random instants, and lets each history of runs reach its end.
 fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws) {
     let ranks = 3;
     let calm = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
                 let processes = ranks_of(program, &place);
                 if !processes.is_empty() {
                     let victim = processes[draws.below(processes.len() as u64) as usize];
-                    // It may have ended by itself meanwhile.
+                    // The rank may have ended by itself meanwhile.
                     let _ended = Command::new("kill")
                         .args(["-9", &victim.to_string()])
                         .status();
@@ -232,7 +232,7 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
             }
             let number = child.id();
             let output = wait_for(child, PATIENCE, || {
-                // An mpiexec that goes on without ranks hangs by itself, as that of Open MPI 4 does now and then.
+                // An mpiexec that has no ranks left is not our fault: that of Open MPI 4 hangs now and then.
                 let left = ranks_of(program, &place);
                 assert!(
                     left.is_empty(),
@@ -251,7 +251,7 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
                 );
                 resumed += u64::from(from > 0);
             }
-            // None before the first one.
+            // A run that ends before its first durable checkpoint prints no such line.
             if let Some(newest) = last(&printed, "durable") {
                 durable = durable.max(newest.parse().unwrap());
             }

@@ -1,5 +1,4 @@
-//! MPI programs, with MPICH and with Open MPI, whose ranks have nodes of their own, as directories: what lost nodes had is there
-//! again.
+//! Runs MPI programs with MPICH and with Open MPI. Each rank has a directory as its node. The versions of lost nodes are rebuilt.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +18,7 @@ fn lose(directory: &Path, nodes: &str) {
 }
 
 #[test]
-fn what_lost_nodes_had_is_there_again() {
+fn versions_of_lost_nodes_are_rebuilt() {
     let directory = tempfile::tempdir().unwrap();
     for mpi in Mpi::installed() {
         let source = home().join("tests/c/nodes.c");
@@ -38,7 +37,7 @@ fn what_lost_nodes_had_is_there_again() {
                 run(0, "4", "abcd", "0");
                 lose(own.path(), lost);
                 run(4, "4", "abcd", "0");
-                // Nodes of other names take their places.
+                // Nodes with other names replace the lost ones.
                 lose(own.path(), lost);
                 let replaced: String = "abcd"
                     .chars()
@@ -51,7 +50,7 @@ fn what_lost_nodes_had_is_there_again() {
                     })
                     .collect();
                 run(8, "4", &replaced, "0");
-                // More than any of the schemes tolerates: the first versions are taken anew.
+                // More nodes are lost than any of the schemes tolerates, so the program takes the first versions again.
                 let most: String = replaced.chars().take(3).collect();
                 lose(own.path(), &most);
                 let printed = run(12, "4", &replaced, "1");
@@ -62,7 +61,7 @@ fn what_lost_nodes_had_is_there_again() {
                 }
                 run(4, "4", &replaced, "1");
                 if threads == "single" {
-                    // MPI is over when the process ends the engine that it left open: it leaves its statistics all the same.
+                    // MPI has ended before the process ends the engine that it left open. The engine writes its statistics all the same.
                     let statistics = |rank: u32| own.path().join(format!("{rank}.json"));
                     (0..RANKS).for_each(|rank| std::fs::remove_file(statistics(rank)).unwrap());
                     run(8, "0", &replaced, "1");
@@ -77,7 +76,7 @@ fn what_lost_nodes_had_is_there_again() {
     }
 }
 
-/// Runs a program by VELOC's API, whose scratch directory is another one for each rank.
+/// Returns the command of a program that uses VELOC's API with a scratch directory for each rank.
 fn by_veloc(mpi: &Mpi, program: &Path, place: &Path, arguments: &[&str]) -> Command {
     let script = "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; export VELOC_SCRATCH=$1/node$rank VELOC_FAILURE_DOMAIN=node$rank; \
                   place=$1; shift; exec \"$0\" \"$place/veloc.cfg\" \"$@\"";
@@ -87,7 +86,7 @@ fn by_veloc(mpi: &Mpi, program: &Path, place: &Path, arguments: &[&str]) -> Comm
     command
 }
 
-/// Runs the heat equation.
+/// Returns the command of the heat equation.
 fn heat(mpi: &Mpi, program: &Path, place: &Path, steps: u32) -> Command {
     let steps = steps.to_string();
     by_veloc(mpi, program, place, &["memory", &steps, "5"])
@@ -104,7 +103,7 @@ fn a_program_of_velocs_outlives_a_node() {
     for mpi in Mpi::installed() {
         let program = mpi.example("heat_veloc.c", directory.path()).unwrap();
         let own = tempfile::tempdir_in(&directory).unwrap();
-        // No `persistent`: what VELOC calls its erasure codes alone keeps a node's loss from being the run's.
+        // Without `persistent`, only the parity (VELOC's erasure coding, `ec_interval`) protects the run from the loss of a node.
         let text = "scratch = /none\nmax_versions = 2\nhost_cache = 16MiB\ngroup_patience = 60\nec_interval = 0\n";
         std::fs::write(own.path().join("veloc.cfg"), text).unwrap();
         let calm = must(&mut heat(&mpi, &program, own.path(), 60));
@@ -140,7 +139,7 @@ fn manifests(directory: &Path) -> usize {
 }
 
 #[test]
-fn what_velocs_cleanup_removes_is_not_lost() {
+fn checkpoints_that_velocs_cleanup_removes_are_not_lost() {
     let directory = tempfile::tempdir().unwrap();
     for mpi in Mpi::installed() {
         let source = home().join("tests/c/cleaned.c");
@@ -173,7 +172,7 @@ fn what_velocs_cleanup_removes_is_not_lost() {
             run(arguments);
             let expected: Vec<usize> = of_one.iter().map(|count| count * left).collect();
             assert_eq!(of_ranks(), expected);
-            // Someone makes room on persistent storage. With a checkpoint that stays, the run would have to bring that there again.
+            // An operator removes all from persistent storage. If a checkpoint is left, the run would bring it there again.
             if left == 0 {
                 std::fs::remove_dir_all(&persistent).unwrap();
                 let told = run(&[]);

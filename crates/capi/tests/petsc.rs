@@ -1,4 +1,4 @@
-//! Adjoints by PETSc whose trajectory lies in an engine: the same bits as with PETSc's own trajectories.
+//! PETSc's adjoints with a trajectory in an engine give the same bits as with PETSc's own trajectories.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Mpi, home, must, told};
 
-/// A program that runs an adjoint, built with the PETSc that is installed, and the MPI that this one has.
+/// A program that runs an adjoint, built with the installed PETSc and the MPI of that PETSc.
 struct Adjoint {
     mpi: Mpi,
     program: PathBuf,
@@ -16,7 +16,7 @@ struct Adjoint {
 }
 
 impl Adjoint {
-    /// Returns none where there is no PETSc.
+    /// Returns `None` if no PETSc is installed.
     fn built() -> Option<Self> {
         let flags = Command::new("pkg-config")
             .args(["--cflags", "--libs", "petsc"])
@@ -78,7 +78,7 @@ impl Adjoint {
         command.output().unwrap()
     }
 
-    /// The gradients that it prints.
+    /// Returns the gradients that the program prints.
     fn gradients(&self, ranks: u32, options: &str) -> Vec<String> {
         let output = self.run(ranks, options);
         assert!(output.status.success(), "{options}: {}", told(&output));
@@ -87,7 +87,7 @@ impl Adjoint {
         gradients.map(str::to_owned).collect()
     }
 
-    /// Runs what must fail, and say this.
+    /// Runs the program with options that must make it fail. Asserts that its error has this text.
     fn fails(&self, options: &str, text: &str) {
         let output = self.run(1, options);
         assert!(!output.status.success(), "{options}: {}", told(&output));
@@ -97,7 +97,7 @@ impl Adjoint {
 
 const TIERFLOW: &str = "-ts_trajectory_type tierflow -ts_trajectory_tierflow_";
 
-/// Ways of the versions: memory; memory and a file; a directory that outlives the process.
+/// Options for the places of versions: memory; memory and a file; a directory that outlives the process.
 const PLACES: [&str; 3] = [
     "host_cache 64MiB",
     "host_cache 256KiB -ts_trajectory_tierflow_scratch DIRECTORY",
@@ -191,7 +191,7 @@ fn steps_that_are_rolled_back_are_replaced() {
     let Some(adjoint) = Adjoint::built() else {
         return;
     };
-    // By an event, and by the application after the step was set: the file of a step is overwritten then.
+    // An event rolls steps back, and the application does so after the step was stored. Then the file of a step is overwritten.
     for rolled_back in ["-event 1.53", "-again 20"] {
         for method in ["-ts_type rk -ts_adapt_type none", "-ts_type cn"] {
             let method = format!("{method} {rolled_back} -passes 2");
@@ -215,7 +215,7 @@ fn a_run_that_is_killed_does_not_hinder_the_next_one() {
     };
     let steps = "-ts_adapt_type none";
     let expected = adjoint.gradients(1, &format!("{steps} -ts_trajectory_type memory"));
-    // A directory that outlives a group is for groups of that size.
+    // A directory of one group serves only groups of the same size.
     let of_two = PLACES[2].replace("/kept", "/kept-by-two");
     let places = PLACES.into_iter().map(|place| (1, place));
     for (ranks, place) in places.chain([(2, of_two.as_str())]) {
@@ -246,7 +246,7 @@ fn a_damaged_file_is_an_error_and_no_gradient() {
 
 /// Four stages of 500 numbers for each of 80 steps are 1.22 MiB, and 1.53 MiB with the solutions.
 #[test]
-fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
+fn a_trajectory_for_adjoints_leaves_out_solutions() {
     let Some(adjoint) = Adjoint::built() else {
         return;
     };
@@ -254,13 +254,13 @@ fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
     let expected = adjoint.gradients(1, &format!("{method} -ts_trajectory_type memory"));
     let tight = format!("{method} {TIERFLOW}host_cache 1400KiB");
     assert_eq!(adjoint.gradients(1, &tight), expected);
-    // One for solutions has them, too, and keeps them.
+    // A trajectory that is not for adjoints alone stores the solutions, too, and does not fit.
     let whole = format!("-ts_trajectory_adjointmode 0 {tight}");
     adjoint.fails(&whole, "no room for checkpoint");
 }
 
-/// Prints medians of the seconds of a forward and a backward pass, and of the processor time of all threads. With
-/// `TIERFLOW_PETSC_LONG`, in a release build, on a machine with two idle cores, they are for the book.
+/// Prints medians of the seconds of a forward and a backward pass, and of the processor time of all threads. The book has the numbers of
+/// a run with `TIERFLOW_PETSC_LONG`, in a release build, on a machine with two idle cores.
 #[test]
 fn times_beside_petscs_own_trajectories() {
     let Some(adjoint) = Adjoint::built() else {

@@ -1,4 +1,4 @@
-//! VELOC's client API by groups of processes (see `c/ranks.c`), and the listing of the paper that VELOC's prefetches come from.
+//! Runs VELOC's client API in groups of processes (see `c/ranks.c`), and the listing of the paper that introduced VELOC's prefetches.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -39,7 +39,7 @@ fn a_rank_opens_few_files_and_directories_however_many_ranks_there_are() {
     run("opened", 32);
 }
 
-/// Launches of kernels as a compiler for CUDA lowers them.
+/// Returns the listing with launches of kernels as a compiler for CUDA lowers them.
 fn lowered(listing: &str) -> String {
     let line = |line: &str| match (line.split_once("<<<"), line.split_once(">>>")) {
         (Some((kernel, _)), Some((before, arguments))) => {

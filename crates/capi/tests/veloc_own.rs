@@ -1,5 +1,5 @@
-//! VELOC's own programs, unchanged: built with these headers, killed and resumed. `TIERFLOW_VELOC` names a checkout of VELOC
-//! (with `test/fheatdis.f90` of its Fortran branch, if that is to run, too); without one, nothing is run.
+//! VELOC's own programs are built unchanged with Tierflow's headers, killed and resumed. `TIERFLOW_VELOC` names a checkout of VELOC
+//! (with `test/fheatdis.f90` of its Fortran branch if that program is to run, too). Without a checkout the test does nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use tierflow_testing::{Draws, variable};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// VELOC's programs, and whether they fail by themselves when they run for the first time.
+/// VELOC's programs. The flag is true for a program that fails by itself in its first run.
 const PROGRAMS: &[(&str, bool)] = &[
     ("heatdis_mem.c", false),
     ("heatdis_file.c", false),
@@ -44,7 +44,7 @@ impl Place {
 
     fn command(&self, mpi: &Mpi, ranks: u32, program: &Path) -> Command {
         let mut command = mpi.run(ranks, program);
-        // MiB of a rank. The Fortran program knows its own size, and takes the same file from where it runs.
+        // The MiB of a rank. The Fortran program has a fixed size, and reads the same file from the directory in which it runs.
         command.arg("1").arg(&self.configuration);
         command.current_dir(self.directory.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,7 +58,7 @@ impl Place {
 }
 
 #[test]
-fn they_run_are_killed_and_resume() {
+fn velocs_programs_run_are_killed_and_resume() {
     let Some(checkout) = std::env::var_os("TIERFLOW_VELOC").map(PathBuf::from) else {
         eprintln!("NOT RUN: TIERFLOW_VELOC names no checkout of VELOC");
         return;
@@ -106,7 +106,7 @@ fn they_run_are_killed_and_resume() {
     }
 }
 
-/// Runs a program to its end though its ranks are killed so often. How often it said that it went on from a checkpoint.
+/// Runs a program to its end, and kills a rank `kills` times meanwhile. Returns the number of runs that continued from a checkpoint.
 fn resumes(
     mpi: &Mpi,
     program: &Path,
@@ -119,7 +119,7 @@ fn resumes(
     for attempt in 0.. {
         let child = place.command(mpi, ranks, program).spawn().unwrap();
         if attempt < kills {
-            // Behind the first checkpoint mostly.
+            // A third of the run's time is mostly enough for the first checkpoint.
             std::thread::sleep(Duration::from_millis(
                 length / 3 + draws.below(length * 2 / 3),
             ));
@@ -139,7 +139,7 @@ fn resumes(
         if output.status.success() {
             break;
         }
-        // One that fails by itself does so in its first run alone.
+        // A program that fails by itself does so in its first run only.
         assert!(attempt <= kills, "{}", told(&output));
     }
     resumed

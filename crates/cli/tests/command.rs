@@ -1,4 +1,4 @@
-//! The command as its users run it.
+//! Tests of the command `tierflow` as its users run it.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod running;
@@ -134,7 +134,7 @@ fn prune_can_be_tried_and_leaves_a_version_that_verifies() {
 }
 
 #[test]
-fn what_is_no_directory_of_versions_is_an_error() {
+fn a_path_without_versions_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     for arguments in [
@@ -153,7 +153,7 @@ fn what_is_no_directory_of_versions_is_an_error() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_versions_are_named() {
     let output = run(&["list", "/nonexistent/run"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -277,7 +277,7 @@ fn single_versions_are_removed_and_copied() {
     assert_eq!((code, &answer["versions"]), (0, &serde_json::json!([2, 6])));
     let (code, answer) = json(&["verify", to]);
     assert_eq!((code, &answer["pieces"]), (0, &Value::from(2)));
-    // Once more is no harm, and all is what is left.
+    // A second copy of the same version does no harm. Without a version, the command copies all that are missing.
     assert_eq!(json(&["copy", &path, to]).0, 0);
     assert_eq!(json(&["verify", to]).1["pieces"], 6);
     let (code, answer) = json(&["copy", &path, to, "9"]);
@@ -366,7 +366,7 @@ fn versions_of_a_group_are_copied_whole() {
     );
 }
 
-/// Saves three versions of a field; one value of the newest two is `more` than in other histories.
+/// Saves three versions of a field. A value of the two newest versions is larger by `more` than in other histories.
 fn history_of(path: &Path, more: f32) {
     let repository = Repository::open(path, Options::default()).unwrap();
     for version in 1..=3_u64 {
@@ -407,7 +407,7 @@ fn compare_finds_where_two_histories_part() {
     assert_eq!(json(&["compare", &left, &right, "1"]).0, 0);
     let (code, answer) = json(&["compare", &left, &right, "--first"]);
     assert_eq!((code, &answer["versions"]), (1, &Value::from(2)));
-    // Two versions of one history.
+    // The command also compares two versions of one history.
     assert_eq!(json(&["compare", &right, &right, "1", "3"]).0, 1);
     assert_eq!(json(&["compare", &right, &right, "2", "3"]).0, 0);
     assert_eq!(json(&["compare", &left, &right, "--region", "none"]).0, 2);

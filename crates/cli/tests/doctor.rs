@@ -1,4 +1,4 @@
-//! `tierflow doctor`: each fault that is planted is named, and a healthy run and machine have none.
+//! Tests of `tierflow doctor`: the command names each planted fault, and finds none in a healthy run on a healthy machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,7 +18,7 @@ use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
 
 const MIB: usize = 1 << 20;
 
-/// A directory for the files of a test, and the command run on them.
+/// A directory with the files of a test, and methods that run the command on these.
 struct Bench {
     directory: tempfile::TempDir,
 }
@@ -34,7 +34,7 @@ impl Bench {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Storage that takes so many MiB a second.
+    /// Returns storage whose bandwidth is `mib_per_second`.
     fn slow(&self, mib_per_second: u64) -> Arc<dyn Storage> {
         let scratch = Scratch::open(self.directory.path()).unwrap();
         Arc::new(Throttled::new(scratch, mib_per_second << 20))
@@ -44,21 +44,21 @@ impl Bench {
         Engine::builder(&open(Choice::Host).unwrap()).timeline(100_000)
     }
 
-    /// Leaves what an engine saw in a file of this name.
+    /// Writes the trace of an engine to a file of this name. Returns its path.
     fn leave(&self, engine: &Engine, name: &str) -> String {
         let path = self.path(name);
         engine.write_timeline(&path).unwrap();
         path
     }
 
-    /// A machine on which this was measured.
+    /// Writes a machine's measurements to a file. Returns its path.
     fn machine(&self, machine: &Value) -> String {
         let path = self.path("machine.json");
         std::fs::write(&path, json!({ "machine": machine }).to_string()).unwrap();
         path
     }
 
-    /// The faults that are found in runs on a machine of which nothing is known.
+    /// Returns the faults that the command finds in runs without a machine's measurements.
     fn faults(&self, traces: &[&str]) -> Vec<String> {
         let machine = json!({ "memory": {}, "unpinned": null, "places": [] });
         self.faults_on(&machine, traces)
@@ -120,7 +120,7 @@ fn restore(engine: &Engine, version: u64) {
         .unwrap();
 }
 
-/// Computes for so long, writes so many versions of 1 MiB each, and reads them in this order.
+/// Writes `versions` versions of 1 MiB, computes for `compute` before each, and reads them in `order`.
 fn shot(engine: &Engine, versions: u64, order: impl Iterator<Item = u64>, compute: Duration) {
     for version in 0..versions {
         std::thread::sleep(compute);
@@ -155,7 +155,7 @@ fn a_healthy_run_has_no_fault() {
         &trace,
     ]);
     assert!(text(&output.stdout).contains("nothing found"));
-    // The counters alone will do.
+    // A file with the counters alone suffices.
     let counters = bench.path("counters");
     std::fs::write(&counters, engine.metrics().open_metrics()).unwrap();
     assert_eq!(bench.faults(&[&counters]), [""; 0]);
@@ -199,7 +199,7 @@ fn a_directory_in_memory_is_named() {
     assert_not_found(&faults(&answer), "directory in memory");
 }
 
-/// A limit of files' sizes fails writes as a full disk does.
+/// Writes fail at a limit of the files' sizes as on a full disk.
 #[test]
 fn a_full_disk_is_named() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -235,9 +235,9 @@ fn places_in_the_wrong_order_are_named() {
     assert_eq!(found, ["tiers in the wrong order"]);
 }
 
-/// Faults that depend on how the system schedules threads are planted in the counters of a run that has none.
+/// Some faults depend on how the system schedules threads. The test writes them into the counters of a healthy run.
 #[test]
-fn what_counters_tell_is_named() {
+fn faults_in_counters_are_named() {
     let bench = Bench::new();
     let engine = bench.builder().host_cache(64 * MIB).build().unwrap();
     shot(&engine, 4, (0..4).rev(), COMPUTE);
@@ -267,7 +267,7 @@ fn what_counters_tell_is_named() {
     assert_eq!(compressing(2_000_000), [""; 0]);
 }
 
-/// Planting it takes a GPU: only the report of one is planted here.
+/// The fault itself needs a GPU, so the test writes only the report of one.
 #[test]
 fn unpinned_memory_is_named() {
     let bench = Bench::new();
@@ -329,7 +329,7 @@ fn a_throttled_disk_is_told_from_one_that_several_engines_share() {
 #[test]
 fn hints_in_another_order_are_told_from_none() {
     let bench = Bench::new();
-    // Of no order that could be guessed.
+    // An order that the engine cannot predict.
     let order: Vec<u64> = (0..16).map(|at| at * 7 % 16).collect();
     let run = |name: &str, hints: &[u64]| {
         let builder = bench.builder().device_cache(4 * MIB);
@@ -470,7 +470,7 @@ fn a_retention_that_starves_restores_is_named() {
             .restore(0, &mut [RegionMut::from(bytes.as_mut_slice())])
             .is_err()
     };
-    // The retention is applied behind the calls.
+    // The engine applies the retention after the calls returned.
     while !gone(&engine, &mut bytes) {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! Exported files: regions as they lie, and regions that differences become.
+//! Tests of exported files, of regions that are stored whole and of regions that are restored from differences.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod running;
@@ -73,7 +73,7 @@ fn an_export_that_fails_leaves_what_was_there() {
             left.iter().all(|name| *name == whole[0] && whole.len() > 1),
             "{left:?}"
         );
-        // One that was exported before stays.
+        // A file from an earlier export stays as it is if the next export fails.
         let output = export(format, false);
         assert!(output.status.success(), "{format}: {output:?}");
         let last = out.join(whole.last().unwrap());
@@ -88,14 +88,14 @@ fn an_export_that_fails_leaves_what_was_there() {
     }
 }
 
-/// A difference as an engine stores it that compresses it, too.
+/// Returns a difference in the frame in which an engine with compression stores it.
 fn framed(difference: &[u8]) -> Vec<u8> {
     let (header, rest) = difference.split_at(tierflow_dedup::HEADER_BYTES);
     let containers = Planes::new().encode_to_vec(rest, Value::I32).unwrap();
     [Frame::start(header, rest.len() as u64), containers].concat()
 }
 
-/// Ten checkpoints of two arrays as differences, some of them compressed, and what they were.
+/// Saves ten checkpoints of two arrays as differences, some of them compressed. Returns the arrays' bytes.
 fn differences(path: &Path) -> Vec<Vec<u8>> {
     let repository = Repository::open(path, Options::default()).unwrap();
     let mut lineage =
@@ -166,7 +166,7 @@ fn differences_are_exported_whole() {
         "{shown}"
     );
 
-    // The base lies in another directory alone.
+    // The base of the differences is in another directory only.
     let near = directory.path().join("near");
     let near = near.to_str().unwrap();
     assert_eq!(json(&["copy", home, near, "9"]).0, 0);
@@ -238,7 +238,7 @@ fn compressed_versions_are_exported_whole() {
     );
 }
 
-/// A tree of two arrays and a plain value, as `Engine.save` of Python stores it.
+/// Saves a tree of two arrays and a plain value, as Python's `Engine.save` does.
 fn tree(path: &Path) {
     let repository = Repository::open(path, Options::default()).unwrap();
     let structure = br#"{"root": {"dict": [["model", {"dict": [["w", {"array": "model/w", "of": "torch"}]]}], ["step", 7],

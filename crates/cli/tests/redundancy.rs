@@ -1,4 +1,4 @@
-//! The command on a node's directory that redundancy protects.
+//! Tests of the command on the directory of a node that redundancy protects.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod running;
@@ -20,12 +20,12 @@ fn node(home: &Path, rank: u32) -> PathBuf {
 /// A version, and the bytes of its only region.
 type Saved = (u64, Vec<u8>);
 
-/// Two nodes with a rank each, which protect version 3.
+/// Makes two nodes with a rank each, which protect version 3.
 fn nodes() -> tempfile::TempDir {
     nodes_with(Path::new(""), |rank| vec![(3, vec![rank as u8; 5000])])
 }
 
-/// Two nodes with a rank each, which protect what each saves, in this directory of the node's.
+/// Makes two nodes with a rank each. Each saves and protects the versions of `saved` in the node's directory `below`.
 fn nodes_with(below: &Path, saved: impl Fn(u32) -> Vec<Saved> + Sync) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let member = |rank| Member {
@@ -61,7 +61,7 @@ fn nodes_with(below: &Path, saved: impl Fn(u32) -> Vec<Saved> + Sync) -> tempfil
     home
 }
 
-/// A checkpoint of VELOC's: its part, and its head.
+/// Returns the two versions of a checkpoint of VELOC's interface: its part and its head.
 fn named(version: u64, serial: u64) -> Vec<Saved> {
     let head = VelocHead {
         name: "heat".to_owned(),
@@ -110,7 +110,7 @@ fn checkpoints_on_nodes_are_listed_verified_and_rebuilt_by_their_names() {
 }
 
 #[test]
-fn what_a_node_protects_is_listed_and_verified() {
+fn protected_versions_of_a_node_are_listed_and_verified() {
     let home = nodes();
     let path = node(home.path(), 1);
     let directory = path.to_str().unwrap();
@@ -177,7 +177,7 @@ fn a_lost_node_is_rebuilt_without_the_application() {
     assert_eq!(piece.read("state").unwrap(), vec![1_u8; 5000]);
     let (code, answer) = json(&["verify", into]);
     assert_eq!((code, &answer["pieces"]), (0, &json!(1)), "{answer}");
-    // All is there: nothing more is done.
+    // After the rebuild nothing is missing, so a second call changes nothing.
     let human = run(&["rebuild", left, into]);
     assert_eq!(
         text(&human.stdout),

@@ -17,7 +17,7 @@ fn save(repository: &Repository, version: u64, bytes: &[u8]) {
     repository.save(&snapshot).unwrap();
 }
 
-/// The bytes of a region of a version.
+/// Returns the bytes of a region of a version.
 fn bytes_of(version: u64, id: u64, length: u64) -> Vec<u8> {
     vec![(16 * version + id) as u8; length as usize]
 }
@@ -40,7 +40,7 @@ fn checkpoint(repository: &Repository, name: &str, version: u64, serial: u64) {
     save(repository, head.number(), &head.encode());
 }
 
-/// A scratch directory with versions 1 to 4 of "heat", one of "flow", and one that was not ended.
+/// Makes a scratch directory with versions 1 to 4 of "heat", one of "flow", and one that was not ended.
 fn scratch() -> (tempfile::TempDir, String) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("tierflow/here");
@@ -55,7 +55,7 @@ fn scratch() -> (tempfile::TempDir, String) {
     (scratch, root)
 }
 
-/// Names and versions that are listed.
+/// Returns the names and versions that the command lists.
 fn listed(path: &str) -> Vec<(String, u64)> {
     let (code, answer) = json(&["list", path]);
     assert_eq!(code, 0, "{answer}");
@@ -161,7 +161,7 @@ fn the_newest_of_each_name_stays_and_comes_back() {
     let output = run(&["remove", &root, "4", "--name", "heat"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(listed(&root), own(&[("flow", 10)]));
-    // The part of one that was not ended is none that is left.
+    // The part of a checkpoint that was not ended does not count as the last checkpoint.
     let last = ["remove", &root, "10", "--name", "flow"];
     let output = run(&last);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -192,7 +192,7 @@ fn a_checkpoint_with_a_damaged_part_is_not_the_one_that_stays() {
 fn nothing_is_given_up_where_no_head_can_be_read() {
     let scratch = tempfile::tempdir().unwrap();
     let repository = Repository::open(scratch.path(), Options::default()).unwrap();
-    // Heads that lie alone, as those of very many regions do.
+    // Heads in files of their own, as heads of very many regions have.
     let mut numbers = Vec::new();
     for serial in 0..2 {
         save(&repository, part_of(serial, 0), b"state");

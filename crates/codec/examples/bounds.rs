@@ -24,7 +24,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Bit patterns of a chunk.
 const CHUNK: u64 = 1 << 20;
 
-/// From coarse to as fine as a type resolves.
+/// Bounds from coarse to as fine as a type resolves.
 const BOUNDS: [Bound; 12] = [
     Bound::Absolute(1e30),
     Bound::Absolute(1e-3),
@@ -88,13 +88,13 @@ fn main() -> Result<()> {
 /// The values of a pass that are checked.
 #[derive(Clone, Copy)]
 struct Share {
-    /// Every so many chunks of `f32`.
+    /// Every `step`-th chunk of `f32` is checked.
     step: u64,
     /// Values of `f64`.
     count: u64,
     /// The number of the part of these, from 1 on.
     part: u64,
-    /// Equal parts.
+    /// Number of equal parts that the pass is cut into.
     of: u64,
 }
 
@@ -143,7 +143,7 @@ impl Pass {
             Element::F32 => share.step,
             _ => 1,
         };
-        // Parts take turns: so each has values of all magnitudes.
+        // Parts take chunks in turn, so each part has values of all magnitudes.
         let part = (share.part - 1..chunks).step_by(share.of as usize);
         let chunks: Vec<u64> = part.map(|chunk| chunk * step).collect();
         check(bound, self.element, &chunks, on_gpu, |chunk| {
@@ -160,9 +160,9 @@ impl Pass {
 
 /// Value `n` of a chunk that mixes magnitudes: a permutation of all bit patterns of `f32`.
 ///
-/// A chunk has both signs, and 32 powers of two from the largest down: its number gives the high 3 bits of the exponent. It gives
-/// 9 bits of the mantissa, too. Of these the high 4 are rotated by the exponent, so that the largest value of a chunk meets values of
-/// all mantissas in the powers of two below.
+/// A chunk has both signs, and 32 powers of two from the largest down: its number gives the high 3 bits of the exponent and 9 bits of
+/// the mantissa. The high 4 of these 9 bits are rotated by the exponent, so that the largest value of a chunk meets values of all
+/// mantissas in the powers of two below.
 const fn spread(chunk: u32, n: u32) -> u32 {
     let (window, high, low) = (chunk >> 9, chunk >> 5 & 15, chunk & 31);
     let (sign, power, middle) = (n & 1, n >> 1 & 31, n >> 6);
@@ -188,7 +188,7 @@ const fn mix(n: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The random bits themselves, or with an exponent within 16 of that of `near`, if this is not 0.
+/// Returns the random bits, with an exponent within 16 of that of `near` if `near` is not 0.
 fn pattern(random: u64, near: f64) -> u64 {
     let exponent = near.to_bits() >> 52;
     if exponent == 0 {
@@ -241,7 +241,7 @@ fn check(
     Ok(all)
 }
 
-/// Checks a chunk. An independent reading of the promise: nothing of the codec is used.
+/// Checks a chunk against the promise without the codec's code.
 fn compare(
     bound: Bound,
     element: Element,
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     const SAMPLE: Share = Share {
-        // Coprime to the windows of exponents, so that all of them are met.
+        // A step that is coprime to the number of windows of exponents meets all of them.
         step: 509,
         count: CHUNK,
         part: 1,
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn the_spread_is_a_permutation_of_chunks_of_32_powers_of_two() {
         let mut seen = vec![false; 1 << 20];
-        // The bits that are moved and not only copied: two bits stand for each copied field.
+        // All values of the bits that `spread` moves. Of each field that it only copies, two bits suffice.
         for chunk in (0..1 << 12).filter(|chunk| chunk & 0b11110 == 0) {
             for n in (0..1 << 20).filter(|n| n >> 8 == 0) {
                 let bits = spread(chunk, n);

@@ -1,4 +1,4 @@
-//! The kernels on an NVIDIA GPU: the same bytes as on the CPU, and back. `cargo test -p tierflow-codec --test cuda
+//! The kernels on an NVIDIA GPU make the same containers as the CPU, and decode them. `cargo test -p tierflow-codec --test cuda
 //! -- --ignored`.
 #![allow(
     clippy::unwrap_used,
@@ -257,7 +257,7 @@ fn damaged_containers_do_no_harm_on_the_gpu() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_the_kernels_cannot_use_is_refused() {
+fn memory_that_the_kernels_cannot_use_is_refused() {
     let mut gpu = gpu();
     let method = Method::from(Planes::new());
     let odd = gpu::OutputBuffer::device(&gpu.container, 8..4096);

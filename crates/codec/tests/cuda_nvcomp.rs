@@ -1,4 +1,5 @@
-//! The user's nvCOMP on an NVIDIA GPU. `cargo test -p tierflow-codec --features nvcomp --test cuda_nvcomp -- --ignored`.
+//! Codecs of the nvCOMP that the user installed, on an NVIDIA GPU.
+//! `cargo test -p tierflow-codec --features nvcomp --test cuda_nvcomp -- --ignored`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -87,7 +88,7 @@ impl Gpu {
     }
 }
 
-/// More than a few blocks, some of which do not shrink.
+/// Returns an input of many blocks, some of which cannot be compressed.
 fn long(element: Element) -> Vec<u8> {
     let mut random = Draws(9);
     let mut bytes = vec![7; 150_000];
@@ -99,7 +100,7 @@ fn long(element: Element) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
-fn what_nvcomp_makes_is_read_by_the_processor_and_lz4_by_the_device() {
+fn containers_of_nvcomp_are_read_by_the_processor_and_lz4_by_the_device() {
     let mut gpu = Gpu::new();
     for element in Element::ALL {
         let of_lengths = LENGTHS.into_iter().flat_map(|n| inputs(element, n));

@@ -1,6 +1,6 @@
 //! Containers written in formats 1 and 2 stay readable, and equal those written now.
 //!
-//! `TIERFLOW_WRITE_GOLDEN=1` writes missing files, and never replaces one.
+//! `TIERFLOW_WRITE_GOLDEN=1` writes the files that are missing, and replaces none.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;

@@ -34,7 +34,7 @@ fn every_field_of_a_header_is_checked() {
             let found = decode_to_vec(&damaged, MOST);
             assert!(matches!(found, Err(Error::Corrupt { .. })), "byte {at}");
             seal(&mut damaged);
-            // The type may be another of as many bytes, and the tail anything: lengths still hold.
+            // A changed type of the same size, or a changed tail, may decode. The lengths must still be right.
             if let Ok(output) = decode_to_vec(&damaged, MOST) {
                 let header = Header::parse(&damaged).unwrap();
                 assert_eq!(output.len() as u64, header.raw_bytes);
@@ -59,7 +59,7 @@ fn lengths_that_no_memory_holds_are_refused() {
 }
 
 #[test]
-fn what_is_cut_off_is_refused() {
+fn a_container_that_is_cut_off_is_refused() {
     for sound in sound() {
         for len in [0, 7, 63, 64, sound.len() / 2, sound.len().saturating_sub(1)] {
             if len < sound.len() {

@@ -13,7 +13,7 @@ use tierflow_codec::{Codec, CodecId, Element, Error, Header, NvcompCodec, Planes
 const MOST: u64 = 1 << 24;
 
 #[test]
-fn what_other_encoders_of_the_formats_made_is_decoded() {
+fn containers_of_other_encoders_are_decoded() {
     for codec in NvcompCodec::ALL {
         assert_eq!(NvcompCodec::of(codec.id()), Some(codec));
         for element in Element::ALL {
@@ -95,7 +95,7 @@ fn blocks_that_are_empty_or_lie_elsewhere_are_refused() {
 
 proptest! {
     #[test]
-    fn none_is_longer_than_one_of_ours_may_be(len in prop_oneof![0_u64..200_000, 0_u64..1 << 36], of in 0_usize..8) {
+    fn a_container_of_nvcomp_is_no_longer_than_the_promised_limit(len in prop_oneof![0_u64..200_000, 0_u64..1 << 36], of in 0_usize..8) {
         let element = Element::ALL[of];
         if let Ok(most) = Planes::new().max_encoded_len(len, element) {
             for codec in NvcompCodec::ALL {

@@ -1,4 +1,4 @@
-//! Inputs come back bit for bit, or within the bound.
+//! Decoded inputs are the same bit for bit, or within the bound.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
@@ -97,7 +97,7 @@ fn every_codec_brings_back_every_kind_of_input_of_any_length() {
 }
 
 #[test]
-fn what_says_little_takes_little() {
+fn inputs_with_little_information_take_little_room() {
     let n = 1 << 18;
     let ratio = |codec: &dyn Codec, element, name: &str| {
         let all = inputs(element, n);
@@ -124,7 +124,7 @@ fn what_says_little_takes_little() {
 
 #[test]
 fn values_on_a_polynomial_take_little() {
-    // Whole numbers are exact, and so is the sum that expects them.
+    // Whole numbers are exact, and so is the sum that predicts them.
     let n = 1 << 16;
     for element in [Element::F32, Element::F64] {
         for power in 1..5 {
@@ -154,7 +154,7 @@ fn nothing_gets_longer_than_promised() {
                     let encoded = codec.encode_to_vec(&input, element).unwrap();
                     assert!(encoded.len() as u64 <= most, "{codec:?} {element:?} {name}");
                 }
-                // At most 1/64 more, and the bytes of an empty block.
+                // A container has at most 1/64 more bytes than its input, and the bytes of an empty block.
                 assert!(
                     most <= len as u64 + len as u64 / 64 + 700,
                     "{codec:?} {element:?} {n}"
@@ -269,7 +269,7 @@ fn every_exponent_and_many_mantissas_keep_their_bound() {
     let bits = (0..=u16::MAX)
         .flat_map(|high| [0, 1, 0x7FFF, 0xFFFF].map(|low| u32::from(high) << 16 | low));
     let input: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
-    // Each exponent among its like, and each among all others.
+    // Each exponent once among equal exponents, and once among all others.
     let values = input.len() / 4;
     let (words, _) = input.as_chunks::<4>();
     let strewn: Vec<u8> = (0..values)
@@ -291,7 +291,7 @@ fn every_exponent_and_many_mantissas_keep_their_bound() {
     }
 }
 
-/// Checks a relative bound by the input alone: a header's bound is a normal number, and may be larger.
+/// Checks a relative bound that is computed from the input. The bound in the header is a normal number, and may be larger.
 fn assert_keeps_share(share: f64, element: Element, values: &[f64]) {
     let input = common::bytes_of(element, values.iter().copied());
     let codec = Bounded::new(Bound::Relative(share)).unwrap();
@@ -315,7 +315,7 @@ fn a_share_of_a_tiny_peak_is_kept() {
     assert_keeps_share(1e-300, Element::F64, &[0.0; 100]);
 }
 
-/// Multiples at both ends of their range differ by 2^31, which 32 bits with a sign do not hold.
+/// Multiples at both ends of their range differ by 2^31. An `i32` cannot hold this difference.
 #[test]
 fn the_largest_multiples_beside_each_other_keep_their_bound() {
     const MOST: f64 = (1 << 30) as f64;

@@ -1,4 +1,4 @@
-//! The kernels on an NVIDIA GPU: the same bytes as on the CPU, and back. `cargo test -p tierflow-dedup
+//! The kernels on an NVIDIA GPU make the same differences as the CPU, and restore them. `cargo test -p tierflow-dedup
 //! --test cuda -- --ignored`.
 #![allow(
     clippy::unwrap_used,
@@ -70,8 +70,8 @@ fn resident(gpu: &Gpu, chain: &Chain<Vec<u8>>) -> gpu::Resident {
     gpu::Resident::load_beside(&gpu.kernels, &gpu.stream, chain, |_| None).unwrap()
 }
 
-/// Encodes a history on both sides, to host and device memory by turns, and compares every byte. Restores every version
-/// on the GPU.
+/// Encodes a history on the CPU and on the GPU, there into host and device memory in turn, and compares every byte. Restores every
+/// version on the GPU.
 fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
     let len = history[0].len();
     let data = gpu.device.alloc(len).unwrap();
@@ -200,7 +200,7 @@ fn every_number_of_chunks() {
     }
 }
 
-/// `Auto` takes the same sample: of small checkpoints, of large ones, and of changes with a period.
+/// `Auto` takes the same sample on the GPU and on the CPU: of small checkpoints, of large ones, and of changes with a period.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn auto_decides_as_on_the_cpu() {
@@ -209,7 +209,7 @@ fn auto_decides_as_on_the_cpu() {
         let len = chunks * 64 - chunks % 3;
         let mut random = Draws(chunks as u64);
         let mut history = vec![random.bytes(len)];
-        // Shares around the deciding one, in places with a period and without one.
+        // The shares of changed chunks are around the one at which `Auto` decides. The places of the changes have a period, or none.
         for eighths in [0, 6, 7, 8, 7, 6] {
             let mut next = history[history.len() - 1].clone();
             for (at, chunk) in next.chunks_mut(64).enumerate() {
@@ -237,7 +237,7 @@ fn a_full_record_forgets_the_same() {
     let mut history = vec![random.bytes(500_000)];
     for round in 0..12 {
         let mut next = history[round].clone();
-        // A third is new each time, and some of it is old data.
+        // A third of the checkpoint changes each time, partly to data of earlier checkpoints.
         for _ in 0..2600 {
             let at = random.index(7812) * 64;
             if random.index(3) == 0 {
@@ -365,7 +365,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_cannot_be_encoded_gives_the_loans_back() {
+fn a_refused_encoding_gives_the_loans_back() {
     let gpu = gpu();
     let data = gpu.device.alloc(4096).unwrap();
     let mut lineage = gpu::GpuLineage::new(&gpu.kernels, Config::default(), 4000).unwrap();

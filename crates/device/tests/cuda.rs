@@ -1,4 +1,4 @@
-//! The CUDA back end, on a machine that has a GPU:
+//! Tests of the CUDA back end, on a machine with a GPU:
 //! `cargo test -p tierflow-device --test cuda -- --ignored`.
 
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn opening_again_and_dropping_in_any_order() {
     drop(one);
     let stream = two.stream().unwrap();
     drop(two);
-    // The same GPU, opened twice: memory of the one is memory of the other.
+    // Two handles of one GPU: a stream of one copies memory of the other.
     stream
         .write(&[3; 1 << 20], &mut memory.lend_mut(0..1 << 20).unwrap())
         .unwrap();
@@ -47,7 +47,7 @@ fn opening_again_and_dropping_in_any_order() {
 #[ignore = "needs an NVIDIA GPU"]
 fn everything_is_given_back() {
     let device = gpu().unwrap();
-    // The first stream and copies leave caches of the driver's behind.
+    // The first stream and the first copies fill caches of the driver, which keep their memory.
     conformance::run_all(&device).unwrap();
     let before = device.free_bytes().unwrap();
     {
@@ -128,7 +128,7 @@ fn a_kernel_scales_an_array() {
     }
 }
 
-/// Gives a stream some milliseconds of copies. Returns an event behind them, and the copies.
+/// Queues copies of some milliseconds on a stream. Returns an event behind them, and the copies.
 fn busy(device: &Device, stream: &Stream) -> tierflow_device::Result<(Event, Vec<Transfer>)> {
     const PART: usize = 256 << 20;
     let (from, to) = (device.alloc(PART)?, device.alloc(32 * PART)?);
@@ -164,7 +164,7 @@ fn streams_of_other_libraries_are_waited_for() {
         }),
     ];
     for (name, wait) in waits {
-        // Another test may keep the driver for longer than the copies take: then there was nothing to wait for.
+        // Another test may hold the driver for longer than the copies take. Then there is nothing to wait for.
         let waited = (0..100).any(|_| {
             let (ends, copies) = busy(&device, &theirs).unwrap();
             let is_early = !ends.is_done().unwrap();
@@ -178,7 +178,7 @@ fn streams_of_other_libraries_are_waited_for() {
     }
     // SAFETY: as above.
     assert!(!unsafe { device.is_captured(handle) }.unwrap());
-    // An adopted stream that was dropped is still theirs.
+    // A stream that was adopted remains usable for its owner after the adopted handle is dropped.
     theirs.record().unwrap().synchronize().unwrap();
     // The default streams have handles of their own.
     for handle in 0..3 {
@@ -252,7 +252,7 @@ fn a_graph_that_is_captured_disturbs_nothing_and_is_not_disturbed() {
     unsafe { result::stream::destroy(captured) }.unwrap();
 }
 
-/// An application destroys its streams while we still know them, and their handles name others then.
+/// An application may destroy its streams while the device still has adopted handles of them. The handles may name other streams then.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn an_adopted_stream_that_orders_work_is_let_go_without_a_wait() {

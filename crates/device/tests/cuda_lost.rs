@@ -1,4 +1,4 @@
-//! A GPU that fails for good. The process cannot use it any more, so this is a program of its own:
+//! Tests a GPU that fails for good. The process cannot use it afterwards, so this test is a program of its own:
 //! `cargo test -p tierflow-device --test cuda_lost -- --ignored`.
 
 #![allow(clippy::unwrap_used)]
@@ -39,7 +39,7 @@ fn a_wait_behind_a_failure_ends_with_an_error() {
     assert!(matches!(waits, Err(Error::Lost { .. })), "{waits:?}");
     let another = device.alloc(LENGTH);
     assert!(matches!(another, Err(Error::Lost { .. })), "{another:?}");
-    // The processor still reads what it wrote.
+    // The processor can still read pinned memory.
     assert!(pinned.bytes().unwrap().iter().all(|&byte| byte == 7));
     drop((pinned, host, outcome, event, stream, failure));
 }

@@ -1,4 +1,4 @@
-//! Copies between files and device memory, on a machine that has a GPU and cuFile:
+//! Tests of copies between files and device memory, on a machine with a GPU and cuFile:
 //! `cargo test -p tierflow-device --test cufile -- --ignored`, with the directory of `libcufile.so.0`
 //! in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or `/dev/shm`.
 #![cfg(feature = "cuda")]
@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    /// A file, opened past the page cache if possible, and its registration with cuFile.
+    /// Returns a file, opened past the page cache if possible, and its registration with cuFile.
     fn file(&self) -> (File, DirectFile) {
         let path = self.directory.path().join("bytes");
         let file = opened(&path, 0o40000).or_else(|_| opened(&path, 0));
@@ -44,7 +44,7 @@ impl Bench {
         (file, direct)
     }
 
-    /// Device memory with these bytes.
+    /// Returns device memory with these bytes.
     fn memory(&self, bytes: &[u8]) -> Memory {
         let memory = self.device.alloc(bytes.len()).unwrap();
         self.put(bytes, &memory);
@@ -78,7 +78,7 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU and cuFile"]
-fn what_was_written_from_a_device_is_read_into_it() {
+fn bytes_written_from_a_device_are_read_into_it() {
     let bench = Bench::new();
     let (_file, direct) = bench.file();
     let content = pattern(SIZE, 1);
@@ -113,7 +113,7 @@ fn offsets_and_lengths_need_not_be_whole_blocks() {
     direct.read(0, &mut lent).unwrap();
     drop(lent);
     assert!(bench.bytes(&target) == expected);
-    // Of memory, too, and nothing beside it.
+    // Offsets in memory need not be whole blocks either, and bytes beside the range stay as they are.
     let target = bench.memory(&vec![0; 3 * BLOCK]);
     let mut lent = target.lend_mut(11..11 + BLOCK).unwrap();
     direct.read(12_347, &mut lent).unwrap();

@@ -1,4 +1,4 @@
-//! The host back end: the conformance suite, and promises of this back end alone.
+//! Tests of the host back end: the conformance suite, and promises of this back end alone.
 
 use tierflow_device::{
     Choice, Device, Error, Event, HostReservation, Invalid, Kind, Memory, Pinned, ReadLoan,
@@ -78,7 +78,7 @@ fn auto_says_why_it_took_the_host() {
             assert!(why.contains("driver") || why.contains("GPU"), "{why}");
         }
         Ok(device) => assert!(device.as_cuda().is_some()),
-        // A GPU is there, and cannot be used.
+        // The machine has a GPU that cannot be used.
         Err(broken) => assert!(!broken.to_string().contains("was not found"), "{broken}"),
     }
     assert!(open(Choice::Host).unwrap().why_host().is_none());
@@ -136,7 +136,7 @@ fn pinning_stops_at_the_lock_limit_and_says_so() {
                 "{refused:?}"
             );
         }
-        // No lock limit applies; a machine may still refuse for reasons of its own.
+        // No lock limit applies. The machine may still refuse for another reason.
         _ => assert!(pinned == 64 << 20 || refused.is_some()),
     }
     // A refused range is ordinary memory.

@@ -1,4 +1,4 @@
-//! Two GPUs that reach each other's memory:
+//! Tests of two GPUs that can access each other's memory:
 //! `cargo test -p tierflow-device --test two_gpus -- --ignored`.
 
 use std::time::Instant;
@@ -18,7 +18,7 @@ fn conform_as_peers() {
         println!("{:?} at {:?}", device.info(), device.bus_id());
     }
     println!("link: {:?}", one.link_to(&other).unwrap());
-    // All cases, so that one failure does not hide the next.
+    // All cases run, so that one failure does not hide the next.
     let mut failed = Vec::new();
     for case in conformance::PEER_CASES {
         for (device, peer) in [(&one, &other), (&other, &one)] {

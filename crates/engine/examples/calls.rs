@@ -1,14 +1,14 @@
 //! Measures the cost of calls, and the share that is not copying: medians in µs, for comparing front doors and finding
 //! slow parts.
 //!
-//! `cargo run --release --example calls`, with `cuda` as an argument on a GPU. With `pairs`, each version is restored after its
-//! checkpoint, and goes: the same memory over and over, as `crates/python/benches/calls.py --pairs` has it.
+//! `cargo run --release --example calls`, with `cuda` as an argument on a GPU. With `pairs`, each version is restored right after its
+//! checkpoint and discarded then, so the same memory is used over and over, as in `crates/python/benches/calls.py --pairs`.
 //!
 //! | column | the time of |
 //! |---|---|
 //! | copy | one copy of the same bytes by the device crate alone: enqueued, and waited for |
-//! | plan | what the plan takes for the call's two events, without an engine |
-//! | rest | what is left of the call: the engine's locks, gates, loans and counters |
+//! | plan | the plan's handling of the call's two events, without an engine |
+//! | rest | the rest of the call: the engine's locks, gates, loans and counters |
 
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, Memory, open};
@@ -16,7 +16,7 @@ use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
 use tierflow_plan::{Coding, Refusal, Ticket, TierId, Transfer, TransferId};
 use tierflow_plan::{Event, Executor, Piece, PlanConfig, TierConfig, Version, World};
 
-/// Bytes, calls, and the pause before each: an application computes between two checkpoints.
+/// Bytes of a call, number of calls, and the pause before each call, as an application computes between two checkpoints.
 const CASES: [(usize, u64, Duration); 5] = [
     (8, 100_000, Duration::ZERO),
     (4096, 100_000, Duration::ZERO),
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     }
     println!("     bytes  pause      call    median    copy    plan    rest     99%     most");
     for (size, count, pause) in CASES {
-        // Of 4 KiB each, so that all fit into one cache.
+        // At least 4 KiB for each version, so that all fit into one cache.
         let cache = count as usize * size.max(4096) + (64 << 20);
         let copied = copies(&device, size, count, pause)?;
         let (planned, replanned) = plans(cache as u64, size as u64, count)?;
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Medians of 10⁵ checkpoints and of the restores that follow them.
+/// Prints medians of 10⁵ checkpoints and of the restores that follow them.
 fn pairs(device: &Device) -> anyhow::Result<()> {
     println!("     bytes   checkpoint      restore");
     for size in [8, 4096, 1 << 20] {
@@ -99,7 +99,7 @@ fn pairs(device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Times of copies that the engine would make: from one field to ever other places.
+/// Returns the times of the copies that the engine would make: from one field to a new place each time.
 fn copies(device: &Device, size: usize, count: u64, pause: Duration) -> anyhow::Result<Vec<f64>> {
     let stream = device.stream()?;
     let places = (count as usize).min((4 << 30) / size);
@@ -118,7 +118,7 @@ fn touch(device: &Device, memory: &Memory) -> tierflow_device::Result<()> {
         .fill(&mut memory.lend_mut(0..memory.len())?, 1)
 }
 
-/// Nothing moves, and no call waits.
+/// An executor that moves nothing. No call waits.
 struct Idle;
 
 impl Executor for Idle {
@@ -131,7 +131,7 @@ impl Executor for Idle {
     fn removed(&mut self, _: Version, _: TierId, _: u64, _: bool) {}
 }
 
-/// Times of a plan over one tier: of checkpoints and of restores.
+/// Returns the times of checkpoints and of restores in a plan with one tier.
 fn plans(cache: u64, size: u64, count: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let tier = TierConfig {
         alignment: 512,
@@ -160,7 +160,7 @@ fn plans(cache: u64, size: u64, count: u64) -> anyhow::Result<(Vec<f64>, Vec<f64
     Ok((written, read))
 }
 
-/// The times of `count` calls in µs, in ascending order.
+/// Returns the times of `count` calls in µs, in ascending order.
 fn times<E>(
     count: u64,
     pause: Duration,
@@ -177,7 +177,7 @@ fn times<E>(
     Ok(times)
 }
 
-/// Keeps the processor for so long.
+/// Keeps the processor busy for `time`.
 fn compute(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -185,7 +185,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// A percentile of sorted times.
+/// Returns a percentile of sorted times.
 fn at(sorted: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() - 1) * percent / 100]
 }

@@ -1,4 +1,4 @@
-//! Checkpoints of 2 MiB, each waited for until its file is durable, for counting the source files that a checkpoint enters:
+//! Takes checkpoints of 2 MiB, and waits after each until its file is durable. A trace shows the source files that a checkpoint enters:
 //! the difference of two traces leaves out the start and the end. docs/measurements.md has the commands.
 
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! Checkpoints of 8 bytes, each restored and with that given up, for counting their instructions: the difference of two counts is
-//! what the further pairs took.
+//! Takes checkpoints of 8 bytes, and restores each, which discards it. For counting instructions: the difference of two counts is
+//! the cost of the additional pairs.
 //!
 //! ```sh
 //! cargo build --release --example instructions

@@ -1,15 +1,15 @@
-//! Many small versions, from end to end: what a call costs, and how much memory a version that is held takes, beside the bytes
-//! of the caches.
+//! Measures many small versions from end to end: the time of a call, and the memory of a held version beyond its bytes in the
+//! caches.
 //!
-//! `cargo run --release --example many`, with the numbers of versions as arguments; 10 000, 100 000 and 1 000 000 without.
+//! `cargo run --release --example many`, with numbers of versions as arguments. The default is 10 000, 100 000 and 1 000 000.
 //!
-//! | history | where its versions lie |
+//! | history | places of its versions |
 //! |---|---|
 //! | cached | all in the host cache |
-//! | flushed | a host cache of 64 MiB and a scratch file, read backwards as it was hinted |
+//! | flushed | a host cache of 64 MiB and a scratch file, restored backwards as hinted |
 //! | unhinted | the same without hints |
-//! | named | as cached; each has a region with a name, a type and a shape |
-//! | lasting | as flushed, without hints, and each becomes durable in a directory; a hundredth of the versions |
+//! | named | as cached; each version has a region with a name, a type and a shape |
+//! | lasting | as flushed, without hints, and each version becomes durable in a directory; a hundredth of the versions |
 
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, open};
@@ -24,7 +24,7 @@ struct Seen {
     wait: Duration,
     restore: Duration,
     hint: Duration,
-    /// Bytes of the process, beside its caches, for each version held; and for each hint before anything is held.
+    /// Bytes of the process beyond its caches, for each held version.
     held: Option<f64>,
     hinted: f64,
 }
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
                 "lasting" => count / 100,
                 _ => count,
             };
-            // In a process of its own: what one history gives back is not taken for the next one's.
+            // Each history runs in a process of its own, so that memory which one history frees does not serve the next.
             let own = std::process::Command::new(std::env::current_exe()?)
                 .args(["--history", history, &count.to_string()])
                 .status()?;
@@ -91,7 +91,7 @@ fn run(device: &Device, history: &str, count: u64) -> anyhow::Result<Seen> {
     };
     let engine = engine.build()?;
     let mut state = vec![0_u8; BYTES];
-    // All of a small cache is in memory before it is looked at how much is.
+    // All of a small cache is touched before the first measurement.
     let warm = (u64::MAX - (SMALL / BYTES) as u64)..u64::MAX;
     for version in warm.clone() {
         engine.checkpoint(version, &[Region::from(state.as_slice())])?;
@@ -120,7 +120,7 @@ fn run(device: &Device, history: &str, count: u64) -> anyhow::Result<Seen> {
     let begun = Instant::now();
     engine.wait()?;
     let wait = begun.elapsed();
-    // Large caches are touched ahead of what lies there: how much of them is in memory is not told apart.
+    // The engine touches large caches ahead of their use, so the bytes of versions cannot be told from the rest of the cache.
     let held = (resident()? - at_first) / count as f64;
     let held = (cache == SMALL).then_some(held);
     let begun = Instant::now();
@@ -147,7 +147,7 @@ fn check(state: &[u8], version: Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the bytes of this process that are in memory.
 fn resident() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

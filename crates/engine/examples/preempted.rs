@@ -1,8 +1,8 @@
-//! A job that a batch system may end at any time, and that goes on where it was: `packaging/slurm/job.sbatch` of the repository runs it.
+//! A job that a batch system may end at any time, and that continues later: `packaging/slurm/job.sbatch` of the repository runs it.
 //!
-//! `cargo run --release --features signals --example preempted -- DIRECTORY [STEPS] [GRACE]`: checkpoints to memory, and from there
-//! in the background to DIRECTORY, which all nodes see. SIGTERM or SIGUSR1 says that GRACE seconds are left: the newest version
-//! that can be there in time is, and the program ends with 75 (try again). The next run, anywhere, goes on from it.
+//! `cargo run --release --features signals --example preempted -- DIRECTORY [STEPS] [GRACE]`: takes checkpoints to memory, and copies
+//! them in the background to DIRECTORY, which all nodes see. SIGTERM or SIGUSR1 says that GRACE seconds are left: the program makes the
+//! newest version durable that can be in time, and ends with 75 (try again). The next run, on any node, continues from that version.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A group goes on from the newest version that all its ranks can restore: the same for each, whatever each of them has left.
+//! All ranks of a group continue from the same version: the newest that every rank can restore, whatever single ranks have left.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -33,7 +33,7 @@ fn checkpoint(engine: &Engine, run: u64, rank: u32, version: u64) {
     history::checkpoint(engine, version, &content(run, rank, version));
 }
 
-/// A rank on one of some nodes.
+/// Returns the builder of a rank on one of the nodes of `home`.
 fn builder(home: &Home, node: &str, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
     let device = open(Choice::Host).unwrap();
     let near = home.near.with_extension(format!("{node}-{rank}"));
@@ -51,7 +51,7 @@ fn group(home: &Home, node: &str, ranks: u32, run: u64) -> Vec<Engine> {
     })
 }
 
-/// Each rank writes versions from `first` up to its own end.
+/// Lets each rank write the versions from `first` up to its own end.
 fn write(engines: &[Engine], run: u64, first: u64, ends: &[u64]) {
     for ((rank, engine), end) in (0..).zip(engines).zip(ends) {
         (first..*end).for_each(|version| checkpoint(engine, run, rank, version));
@@ -64,7 +64,7 @@ fn latest(engines: &[Engine]) -> Vec<Option<u64>> {
 }
 
 #[test]
-fn what_is_newer_than_what_all_have_is_given_up_and_written_anew() {
+fn versions_beyond_the_newest_of_all_ranks_are_discarded_and_written_anew() {
     let home = home();
     write(&group(&home, "a", 3, 1), 1, 0, &[6, 9, 7]);
     let second = group(&home, "a", 3, 2);
@@ -88,7 +88,7 @@ fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
     write(&group(&home, "a", 2, 1), 1, 0, &[3, 6]);
     let second = group(&home, "a", 2, 1);
     assert_eq!(latest(&second), [Some(2); 2]);
-    // Rank 1 has its pieces of 3 to 5 from before, and writes no others.
+    // Rank 1 still has its pieces of versions 3 to 5 of the first run, and writes none in the second.
     write(&second, 2, 3, &[6, 3]);
     drop(second);
     assert_eq!(latest(&group(&home, "a", 2, 1)), [Some(2); 2]);
@@ -106,7 +106,7 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
             faults.during(|| builder.build()).unwrap()
         })
     };
-    // Long enough for a file of its own, so that segments have the manifest alone.
+    // The versions are large enough for files of their own, so that segments have the manifest alone.
     write(&group(1), 1, 4, &[5, 5]);
     for rank in ["rank-0", "rank-1"] {
         let files = std::fs::read_dir(home.far.join(rank)).unwrap();
@@ -129,12 +129,12 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
         let soon = engines[0].call().within(Duration::from_millis(30));
         assert_matches!(soon.wait_version(4), Err(Error::TimedOut { .. }));
         assert_matches!(soon.wait(), Err(Error::TimedOut { .. }));
-        // Without any time, the list is not waited for: the version is durable.
+        // A call without time does not wait for the list, and returns at once, as the version is durable.
         let now = engines[0].call().within(Duration::ZERO);
         now.wait_version(4).unwrap();
         now.wait().unwrap();
     }
-    // All of them left one thread that waits for storage. Those of other tests end.
+    // All of these calls share one thread that waits for storage. Such threads of other tests end meanwhile.
     let listing = || {
         let threads = std::fs::read_dir("/proc/self/task").unwrap();
         let names = threads.filter_map(|thread| {
@@ -198,7 +198,7 @@ fn a_node_that_was_left_brings_nothing_back() {
         let engines = group(&home, "a", 2, 2);
         write(&engines, 2, 3, &[9, 9]);
     }
-    // Of the last ones, rank 1's never got beyond its node.
+    // Rank 1's pieces of versions 5 to 8 never reached external storage.
     let far = Options::default().rank(1, 2).run(2);
     let far = Repository::open(&home.far, far).unwrap();
     far.remove(&(5..9).collect()).unwrap();
@@ -207,7 +207,7 @@ fn a_node_that_was_left_brings_nothing_back() {
     assert_eq!(latest(&elsewhere), [Some(4); 2]);
     write(&elsewhere, 3, 5, &[7, 7]);
     drop(elsewhere);
-    // Versions 5 to 8 of run 2 lie whole on the first nodes.
+    // The first nodes still have versions 5 to 8 of run 2, whole.
     let back = group(&home, "a", 2, 4);
     assert_eq!(latest(&back), [Some(6); 2]);
     for (rank, engine) in (0..).zip(&back) {
@@ -293,9 +293,9 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
             ranks: 1
         }))
     );
-    // Nothing was given up.
+    // The group of another size discarded nothing.
     assert_eq!(latest(&group(&home, "a", 4, 3)), [Some(4); 4]);
-    // Of a group that is no newer, only the numbers are taken.
+    // If the other group is not newer, its versions only occupy their numbers.
     let far = Repository::open(&home.far, Options::default()).unwrap();
     let regions = [tierflow_store::Region::new("checkpoint", &[1])];
     let snapshot = tierflow_store::Snapshot::new(9, &regions);
@@ -333,7 +333,7 @@ fn ranks_of_different_runs_are_told() {
 }
 
 #[test]
-fn what_cannot_be_read_now_is_not_given_up() {
+fn a_version_that_cannot_be_read_now_is_not_discarded() {
     let home = home();
     write(&group(&home, "a", 2, 1), 1, 0, &[4, 4]);
     let faults = Arc::<Faults>::default();
@@ -427,14 +427,14 @@ fn a_rank_with_nothing_to_save_takes_part() {
         drop(second);
         let third = build(3);
         assert_eq!(latest(&third), [Some(2); 3]);
-        // The number may have bytes now.
+        // The rank may use the number of a version without bytes for one with bytes.
         checkpoint(&third[1], 3, 1, 3);
         third[1].wait().unwrap();
         assert!(restored(&third[1], 3).unwrap() == content(3, 1, 3));
     }
 }
 
-/// Notes the patience of each meeting. The first takes a while.
+/// A rank that notes the patience of each meeting. The first meeting takes a while.
 #[derive(Debug)]
 struct Slow(Member, Mutex<Vec<Duration>>);
 

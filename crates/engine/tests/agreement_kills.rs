@@ -1,6 +1,6 @@
-//! The ranks of a group are processes that are killed at random instants, while they start, agree, write, or one after the
-//! other, and start again at either of two nodes: all of them always go on from the same version of the same run, and none
-//! that all had been told to be durable is lost.
+//! The ranks of a group are processes that are killed at random instants while they start, agree or write, together or one after the
+//! other, and start again at either of two nodes. All of them always continue from the same version of the same run, and no version
+//! that was reported durable to all ranks is lost.
 //!
 //! `TIERFLOW_RESTARTS=200` sets the number of restarts; CI makes 15.
 
@@ -19,7 +19,7 @@ use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
 
-/// The content of a version written by a start of the group.
+/// Returns the content of a version that a start of the group writes.
 fn content(start: u64, rank: u32, version: u64) -> Vec<u8> {
     let words = [start, u64::from(rank), version];
     let length = if version % 7 == 6 { 1_100_000 } else { 2_400 };
@@ -27,7 +27,7 @@ fn content(start: u64, rank: u32, version: u64) -> Vec<u8> {
     bytes.take(length).collect()
 }
 
-/// A rank. As a test of its own, without its start, it has nothing to do.
+/// A rank. Does nothing without the number of its start, as in an ordinary run of all tests.
 #[test]
 fn rank() {
     let Ok(start) = std::env::var(CHILD) else {
@@ -45,7 +45,7 @@ fn rank() {
         writeln!(output, "rank: {text}").unwrap();
         output.flush().unwrap();
     };
-    // A rank that panics may be killed before that ends the process.
+    // A rank that panics may be killed before the panic ends its process, so the panic is printed at once.
     std::panic::set_hook(Box::new(|panic| {
         let _ends_anyway = writeln!(std::io::stdout(), "rank: panicked: {panic}");
     }));
@@ -54,11 +54,11 @@ fn rank() {
         .host_cache(4 << 20)
         .node_local(path("TIERFLOW_NEAR"))
         .external(path("TIERFLOW_FAR"))
-        // A job that is queued again has the number that it had.
+        // Two starts in a row have the same run number, as a job that is queued again.
         .group(Group::new(rank, ranks, start / 2))
         .build()
         .unwrap();
-    // A rank that was killed before it wrote has nothing on the node, and hears that others have.
+    // A rank that was killed before its first version has nothing on the node. The engine reports that others have, which is no damage.
     let is_damage = |found: &Damage| !found.what.contains(&format!("none of rank {rank},"));
     let damage: Vec<Damage> = engine.damage().into_iter().filter(is_damage).collect();
     assert!(damage.is_empty(), "{damage:?}");
@@ -88,7 +88,7 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
     let (mut starts, mut agreements, mut splits, mut durable) = (0, 0, 0, 0);
     for ranks in 2..=8_u32 {
         let home = home();
-        // The newest that all ranks had been told to be durable.
+        // The newest version that was reported durable to all ranks.
         let mut acknowledged: Option<u64> = None;
         for _ in 0..restarts.div_ceil(7) {
             starts += 1;
@@ -109,7 +109,7 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
             if draws.once(3) {
                 draws.pause(0..60_000);
             } else {
-                // Each rank reports its agreement and up to two durable versions, however slow the disk is. The kills come soon after.
+                // The kills come soon after each rank has reported its agreement and up to two durable versions, however slow the disk is.
                 let count = draws.within(1..4);
                 for (rank, reports) in group.iter().zip(&mut reports) {
                     let own = (0..count).map(|_| rank.report());

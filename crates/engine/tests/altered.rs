@@ -1,4 +1,4 @@
-//! Storage that gives back other bytes than were written: no route hands them on.
+//! Storage returns other bytes than were written: no route of a version passes them on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,11 +13,11 @@ use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Result, T
 use tierflow_store::{Scratch, Storage};
 use tierflow_testing::noise as content;
 
-/// More than one buffer.
+/// Bytes of a version that takes more than one buffer.
 const LENGTH: usize = (4 << 20) + 212_345;
 const SMALL: usize = 3_000;
 
-/// A scratch file. While it `lies`, each read has one flipped bit, each time another one.
+/// A scratch file. While `lies` is true, each read flips one bit, a different one each time.
 #[derive(Debug)]
 struct Flipping {
     inner: Scratch,
@@ -70,7 +70,7 @@ impl Rig {
     }
 }
 
-/// How versions of this length get to the storage and back.
+/// A way of versions of this length to the storage and back.
 struct Route {
     name: &'static str,
     length: usize,
@@ -78,7 +78,7 @@ struct Route {
     read: fn(&Engine, Version) -> Result<Vec<u8>>,
 }
 
-/// Parts of it: the first bytes, some across blocks, the last ones; the rest is filled with what is right.
+/// Restores parts of a version: its first bytes, some across blocks, and its last ones. Fills the rest with the right bytes.
 fn named(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     let mut bytes = content(version, LENGTH);
     let (_, rest) = bytes.split_at_mut(LENGTH / 3);
@@ -95,7 +95,7 @@ fn in_place(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     Ok(slot.bytes()?.to_vec())
 }
 
-/// Into memory of the device.
+/// Restores a version into memory of the device.
 fn on_device(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     let memory = open(Choice::Host).unwrap().alloc(LENGTH).unwrap();
     engine.restore(version, &mut [RegionMut::Memory(&memory, 0..LENGTH)])?;
@@ -103,7 +103,7 @@ fn on_device(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     Ok(lent.bytes().unwrap().to_vec())
 }
 
-/// Brought up ahead.
+/// Restores a version that was prefetched.
 fn prefetched(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     engine.hint([version]);
     engine.hints().prefetch_start();
@@ -187,7 +187,7 @@ fn the_only_copy_is_an_error_and_never_wrong_bytes() {
         let mut errors = 0;
         for version in 0..VERSIONS {
             match (route.read)(&engine, version) {
-                // From a cache.
+                // The version was in a cache.
                 Ok(bytes) => {
                     let expected = content(version, route.length);
                     assert!(bytes == expected, "{}: version {version}", route.name);
@@ -202,7 +202,7 @@ fn the_only_copy_is_an_error_and_never_wrong_bytes() {
             }
         }
         assert!(errors > 0, "{}: nothing was read from storage", route.name);
-        // The storage altered bytes of reads only.
+        // The stored bytes are right: the storage altered only the bytes of reads.
         rig.lies.store(false, Relaxed);
         for version in 0..VERSIONS {
             let bytes = (route.read)(&engine, version).unwrap();

@@ -1,4 +1,4 @@
-//! Blocked time: how much there was, and what each part of it was for.
+//! Tests of blocked time: the metrics have all of it, and the cause of each part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use tierflow_store::{Scratch, Throttled};
 
 const MIB: usize = 1 << 20;
 
-/// An engine with memory for two versions over storage that takes so many MiB a second.
+/// Returns the builder of an engine with memory for two versions above storage of `mib_per_second`.
 fn over_slow_storage(mib_per_second: u64) -> (EngineBuilder, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let scratch = Scratch::open(directory.path()).unwrap();
@@ -133,7 +133,7 @@ fn room_is_waited_for_as_long_as_a_flush_takes() {
     let fill = || (0..12).for_each(|version| checkpoint(&engine, version));
     let ((), seen) = timed(fill);
     let metrics = engine.metrics();
-    // Filling the buffers is not the calls' time.
+    // The time in which the test fills its buffers does not belong to the calls.
     let seen = seen.min(metrics.blocked());
     assert_named(&metrics, seen);
     assert_mostly(&metrics, Cause::Room, seen);
@@ -163,7 +163,7 @@ fn a_wait_for_all_is_waited_for_flushes() {
     let metrics = engine.metrics();
     assert_eq!((metrics.wait.count, metrics.wait.failed), (1, 0));
     assert!(metrics.wait.blocked <= seen);
-    // The checkpoints before took a part of their own.
+    // Part of these causes' time belongs to the checkpoints before.
     let own = [Cause::Flushes, Cause::WakeUp, Cause::Lock].map(|cause| metrics.times(cause).total);
     let named: Duration = own.iter().sum();
     assert!(named >= metrics.wait.blocked.mul_f64(0.95), "{metrics}");
@@ -234,7 +234,7 @@ fn storage_and_streams_have_names_of_their_own() {
     assert_mostly(&metrics, Cause::Stream, blocked);
 }
 
-/// The time of the spans of a name in a time line, in ns.
+/// Returns the sum of the spans of a name in a time line, in ns.
 fn drawn(events: &[Value], name: &str) -> u64 {
     let spans = events
         .iter()
@@ -278,7 +278,7 @@ fn counters_time_line_and_text_say_the_same() {
     };
     let restores = value("calls", &[("call", "consume")], "value");
     assert_eq!(restores.as_u64(), Some(metrics.consume.count));
-    // Nothing limits the tier below.
+    // The tier below has no limit.
     let name = metrics.tiers.last().unwrap().name;
     let capacity = value(
         "tier_bytes",

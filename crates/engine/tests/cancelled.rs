@@ -1,4 +1,4 @@
-//! A version that is discarded while it is on its way to where it would outlive the engine is not published there.
+//! A version that is discarded while it is copied to a durable tier is not published there.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use tierflow_store::{Error, Result};
 use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
-/// State of the save of the first version.
+/// The state of the save of the first version.
 #[derive(Debug, Default)]
 enum Save {
     #[default]
@@ -21,7 +21,7 @@ enum Save {
     Over(Result<()>),
 }
 
-/// Begins to save the first version once it was discarded.
+/// Holds the save of the first version back until the version was discarded.
 #[derive(Debug, Default)]
 struct Slow {
     save: Mutex<Save>,
@@ -56,7 +56,7 @@ impl Watch for Slow {
 
 #[test]
 fn a_version_discarded_on_its_way_is_not_published() {
-    // In a file of its own, and together with others in a segment.
+    // A version with a file of its own, and one in a segment.
     for length in [3_000_000, 1_000] {
         let home = tempfile::tempdir().unwrap();
         let vault = Watched::new(home.path(), Slow::default());
@@ -74,7 +74,7 @@ fn a_version_discarded_on_its_way_is_not_published() {
         vault.wait(|save| matches!(save, Save::Over(_)));
         let over = std::mem::take(&mut *vault.save.lock().unwrap());
         assert_matches!(over, Save::Over(Err(Error::Cancelled)));
-        // The way is open for the next.
+        // The next version becomes durable.
         engine.checkpoint(1, &regions).unwrap();
         engine.wait().unwrap();
         let versions = vault.directory.versions().unwrap();

@@ -1,4 +1,4 @@
-//! Building refuses impossible configurations, and errors name the defect.
+//! The builder refuses impossible configurations, and its errors name the defect.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ fn builder() -> EngineBuilder {
 }
 
 #[test]
-fn what_is_about_lasting_versions_needs_some() {
+fn options_for_durable_versions_need_a_durable_tier() {
     let cases = [
         (builder().group(Group::new(0, 1, 5)), "group"),
         (builder().retention(Retention::newest(2)), "retention"),
@@ -141,7 +141,7 @@ fn no_room_says_why_and_what_is_so() {
         let mut back = vec![0; bytes.len()];
         let regions = [Region::from(bytes.as_slice())];
         engine.checkpoint(version, &regions)?;
-        // Restored, and kept nevertheless.
+        // The engine keeps a version that was restored.
         let regions = &mut [RegionMut::from(back.as_mut_slice())];
         engine.restore(version, regions)
     });

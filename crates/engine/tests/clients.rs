@@ -1,4 +1,4 @@
-//! Several engines that share a pool of host memory, as threads and as processes.
+//! Several engines, in one process and in several, share a pool of host memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap()).device_cache(2 * MIB)
 }
 
-/// The content of a version of one client: no other version's, of whatever client.
+/// Returns the content of a version of one client, which differs from that of every other version and client.
 fn content(client: u64, version: Version) -> Vec<u8> {
     let word = (client << 32 | version).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     word.to_le_bytes().repeat(MIB / 8)
@@ -43,7 +43,7 @@ fn assert_restores(engine: &Engine, client: u64, versions: std::ops::Range<Versi
     }
 }
 
-/// Bytes of the pool that the engine may use.
+/// Returns the bytes of the pool that the engine may use.
 fn limit(engine: &Engine) -> u64 {
     let tiers = engine.metrics().tiers;
     tiers.iter().find(|t| t.name == "host").unwrap().limit
@@ -76,7 +76,7 @@ fn two_engines_have_half_of_the_pool_each_once_both_want_it() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // Never more than there is, at no moment: an account is raised only after another was lowered.
+                // The accounts never exceed the pool, as one account is raised only after another was lowered.
                 let held: u64 = pool.members().unwrap().iter().map(|m| m.held).sum();
                 assert!(held <= POOL);
             }
@@ -115,7 +115,7 @@ fn a_small_history_leaves_the_rest_to_others() {
     let (small, large) = (engine(), engine());
     checkpoint(&small, 1, 0..4);
     checkpoint(&large, 2, 0..60);
-    // Flushed once the device is half full, its four versions lie there, and four slabs are kept ready.
+    // The small history has its four versions in host memory, as the device flushes from half its room on, and keeps four slabs ready.
     let wanted = 4 * MIB as u64 + 4 * SLAB;
     wait_until("the large one has the rest", || {
         limit(&large) >= POOL - wanted
@@ -178,7 +178,7 @@ fn client_of(directory: &Path) -> Engine {
     engine.build().unwrap()
 }
 
-/// A client; in a child process, one that says when it has filled its cache, and goes on for ever.
+/// A client. In a child process, it reports when its cache is full, and continues until it is killed.
 #[test]
 fn a_client_of_a_node() {
     let given = std::env::var_os(DIRECTORY).map(PathBuf::from);
@@ -196,7 +196,7 @@ fn a_client_of_a_node() {
     }
 }
 
-/// A process whose client has filled its cache.
+/// Starts a process, and waits until its client has filled its cache.
 fn process(directory: &Path) -> Process {
     let mut test = this_test("a_client_of_a_node");
     let process = Process::start(test.env(DIRECTORY, directory), "filled");
@@ -205,13 +205,13 @@ fn process(directory: &Path) -> Process {
 }
 
 #[test]
-fn what_a_killed_process_had_is_the_others() {
+fn the_others_get_the_memory_of_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
     let engine = client_of(folder.path());
     checkpoint(&engine, 1, 0..50);
     wait_until("it borrows all", || limit(&engine) == POOL);
     let (mut first, mut second) = (process(folder.path()), process(folder.path()));
-    // 16 slabs among three.
+    // Three clients share 16 slabs.
     wait_until("each has a third", || limit(&engine) <= 6 * SLAB);
     assert!(limit(&engine) >= 5 * SLAB);
     assert_restores(&engine, 1, 0..50);

@@ -1,4 +1,4 @@
-//! An engine that is closed waits as long as bytes move, and no longer than its patience for storage that hangs.
+//! `Engine::close` waits as long as bytes move, and for storage that hangs no longer than its patience.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -19,11 +19,11 @@ use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Far less than the patience, even on a machine that does other things, and all of them take more.
+/// Time of a block. A block is far shorter than the patience, even on a busy machine, and all blocks together are longer.
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 80;
 
-/// External storage to which a version takes longer than the patience, one block after the other, or that hangs.
+/// External storage that hangs, or that takes longer than the patience for a version, one block after the other.
 #[derive(Debug)]
 struct Slow {
     hangs: AtomicBool,
@@ -84,7 +84,7 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
     else {
         panic!("{error}");
     };
-    // It lies on the node.
+    // The version is still on the node, so it is not lost.
     assert_eq!((&lost[..], &kept[..]), (&[][..], &[1][..]));
     assert_matches!(
         **cause,
@@ -168,7 +168,7 @@ impl Protector for SlowNodes {
         Ok(self.is_protected(0))
     }
 
-    /// A block came whenever it is asked for.
+    /// Returns another number at each call, as if a block came.
     fn progress(&self) -> u64 {
         self.blocks.fetch_add(1, Ordering::Relaxed)
     }
@@ -223,7 +223,7 @@ fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
     engine.close().unwrap();
 }
 
-/// The directory is another engine's as soon as the call ends, however little patience there was: nothing was under way.
+/// Another engine can open the directory as soon as `close` returns, even with the shortest patience, as nothing was under way.
 #[test]
 fn a_directory_is_free_when_an_engine_that_had_nothing_under_way_is_closed() {
     let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! Versions that the tiers below the fastest hold compressed, on the host back end: what comes back is what went in, or within
-//! its bound, and the tiers hold less.
+//! The tiers below the fastest hold compressed versions, on the host back end. Restored bytes are the same or within their bound, and
+//! the tiers hold less.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -27,7 +27,7 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
     let directory = tempfile::tempdir().unwrap();
     let how = Compression::lossless(Value::I8).within("wave", Bound::Relative(1e-3));
     let engine = tiers(&directory).compress(how).build().unwrap();
-    // Regions that end anywhere: what is behind them is aligned nowhere.
+    // Both regions have odd lengths, so the regions behind them are not aligned.
     let (head, tail) = (noise(7, 10_003), noise(8, 5));
     for version in 0..12 {
         let wave = field(version);
@@ -45,7 +45,7 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
     };
     let mut changed = 0;
     for version in (0..12).rev() {
-        // A single region can be read.
+        // A single region can be restored.
         let mut wave = vec![0; SIZE];
         let region = ("wave", RegionMut::from(wave.as_mut_slice()));
         engine
@@ -113,7 +113,7 @@ fn a_version_keeps_the_error_of_its_own_call() {
         assert!(back[..SIZE] == wave && back[SIZE..] == truth);
         let (error, found) = (error_of(version).unwrap_or(1e-4), distance(&truth, &wave));
         assert!(found <= error, "{version}: {found} of {error}");
-        // The newest ones lie in the fastest tier, as they were.
+        // The newest versions are in the fastest tier, where they are not compressed.
         changed += u64::from(found > error / 4.0);
     }
     assert!(
@@ -139,7 +139,7 @@ fn an_error_that_is_no_bound_is_refused_where_there_are_bounds() {
         .within_error(1.0)
         .checkpoint(1, &region())
         .unwrap();
-    // Elsewhere all comes back as it was.
+    // Without bounds, all values come back as they were.
     let engine = tiers(&directory).build().unwrap();
     let call = engine.call().within_error(f64::NAN);
     call.checkpoint(1, &region()).unwrap();
@@ -181,7 +181,7 @@ fn a_bound_takes_values_that_can_be_rounded() {
 }
 
 #[test]
-fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
+fn the_builder_refuses_compression_without_a_tier() {
     let how = || Compression::lossless(Value::F32);
     let alone = Engine::builder(&host())
         .host_cache(SIZE)
@@ -215,7 +215,7 @@ fn nvcomp_is_refused_where_it_would_do_nothing() {
 }
 
 #[test]
-fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differences() {
+fn the_next_engine_reads_compressed_versions_with_differences_or_without() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
         Engine::builder(&host())
@@ -240,7 +240,7 @@ fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differenc
         (11..15).for_each(|version| checkpoint(&engine, version, &field(3)));
         engine.wait().unwrap();
     }
-    // The node is lost.
+    // The node's directory is lost.
     std::fs::remove_dir_all(directory.path().join("node")).unwrap();
     let engine = compressing().build().unwrap();
     (0..10).for_each(|version| assert_restores(&engine, version, &field(version)));
@@ -277,7 +277,7 @@ fn ranks_of_a_group_compress_each_for_itself() {
     run(2, &|rank, engine| {
         assert_eq!(engine.latest(None), Some(5));
         (0..6).for_each(|version| assert_restores(engine, version, &of(rank, version)));
-        // The versions of another rank, which are compressed on its storage.
+        // Each rank reads the compressed version of rank 2.
         let mut other = vec![0; sizes[2]];
         let region = ("checkpoint", other.as_mut_slice());
         let piece = engine.piece(5, Some(2)).unwrap();

@@ -1,5 +1,5 @@
-//! Versions that the tiers below the fastest hold compressed, as differences, and as differences that are compressed, on the host
-//! back end: what comes back is what went in, and the tiers hold less; of both together, less than of differences alone.
+//! The tiers below the fastest hold versions compressed, as differences, or as compressed differences, on the host back end. Restored
+//! bytes are the same, and the tiers hold less. With both, they hold less than with differences alone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -37,7 +37,7 @@ fn tiers(directory: &Path) -> EngineBuilder {
     caches(directory, SIZE).dedup(chunks())
 }
 
-/// A way to store versions below the fastest tier, with versions of [`SIZE`] bytes that it makes smaller.
+/// A way to store versions below the fastest tier, and versions of [`SIZE`] bytes that it makes smaller.
 #[derive(Clone, Copy)]
 struct Stage {
     build: fn(EngineBuilder) -> EngineBuilder,
@@ -72,7 +72,7 @@ impl Stage {
     }
 }
 
-/// Looks at an engine, and at the bytes of its file.
+/// Checks an engine, and the bytes in its file.
 type Check<'a> = &'a dyn Fn(&Engine, u64);
 
 #[test]
@@ -87,10 +87,10 @@ fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
     };
     let compressed = |engine: &Engine, stored: u64| {
         let figures = compression(engine);
-        // On a machine that has more to do, some may be found not to be worth it.
+        // On a busy machine, the engine may store some versions without compression.
         let all = figures.compressed + figures.as_they_are;
         assert_eq!(all % SIZE as u64, 0);
-        // The further the wave has come, the less small a field becomes, and it may be any of them.
+        // Fields shrink less the further the wave has come, and any of them may be among the compressed ones.
         assert!(figures.stored < figures.compressed / 4 * 3, "{figures:?}");
         assert!(stored <= figures.stored + figures.as_they_are + 30 * 4096);
     };
@@ -140,7 +140,7 @@ fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
 }
 
 #[test]
-fn what_does_not_become_smaller_goes_as_it_is() {
+fn versions_that_cannot_be_compressed_are_stored_as_they_are() {
     let sizes = [SIZE, 1, 4096, 4097, 100_000];
     let of = |version: Version| noise(version, sizes[version as usize % sizes.len()]);
     let all: u64 = (0..40).map(|version| of(version).len() as u64).sum();
@@ -155,7 +155,7 @@ fn what_does_not_become_smaller_goes_as_it_is() {
         engine.wait().unwrap();
         let figures = compression(&engine);
         assert_eq!(figures.compressed, 0);
-        // Also those that went down twice.
+        // Versions that were flushed twice count twice.
         assert!(figures.as_they_are >= all + u64::from(differs));
         // The stage turns itself off.
         assert!(!(differs && figures.is_on), "{figures:?}");
@@ -188,7 +188,7 @@ fn regions_of_several_types_and_sizes_come_back_together_and_one_by_one() {
     let directory = tempfile::tempdir().unwrap();
     let how = Compression::lossless(Value::I8).always();
     let engine = tiers(directory.path()).compress(how).build().unwrap();
-    // Regions that end anywhere, and histories of two sizes: what builds upon another one begins anew.
+    // The regions have odd lengths, and the size changes within the history, where a new chain begins.
     let head = |version: Version| noise(version / 9, if version % 9 < 5 { 10_003 } else { 77 });
     let wave = |version: Version| -> Vec<u8> {
         let front = 300 * (version as usize + 1);
@@ -223,7 +223,7 @@ fn regions_of_several_types_and_sizes_come_back_together_and_one_by_one() {
     }
 }
 
-/// Engines on directories that outlive them.
+/// Directories that outlive the engines.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -235,7 +235,7 @@ impl Home {
             .external(self.0.path().join("external"))
     }
 
-    /// The first bytes that are stored of each version, whose difference that is.
+    /// Returns the first stored bytes of each version, which tell the form in which it is stored.
     fn starts(&self) -> Vec<Vec<u8>> {
         let external = self.0.path().join("external");
         let repository = Repository::read_only(external, Options::default()).unwrap();
@@ -249,7 +249,7 @@ impl Home {
 }
 
 #[test]
-fn whichever_engine_comes_next_reads_what_this_one_stored() {
+fn engines_with_other_stages_read_the_stored_versions() {
     let home = Home(tempfile::tempdir().unwrap());
     let mut next = 0;
     let mut live = |builder: EngineBuilder, versions: u64, loses: bool| {
@@ -272,17 +272,17 @@ fn whichever_engine_comes_next_reads_what_this_one_stored() {
     live(both(), 18, false);
     assert!(home.starts().iter().all(|start| start == b"tfframe\0"));
     live(both(), 18, false);
-    // With differences alone, the node being lost.
+    // Now with differences alone, after the node was lost.
     live(home.open().dedup(Tree { chunk: 128 }), 18, true);
     let starts = home.starts();
     let frames = starts.iter().filter(|start| *start == b"tfframe\0").count();
     assert_eq!((frames, starts.len()), (36, 54));
-    // And with compression alone.
+    // Now with compression alone.
     live(home.open().compress(always()), 3, true);
     live(both(), 3, true);
 }
 
-/// A history whose second difference is long, as it is stored by both.
+/// Returns a difference as the engine stores it, and the same difference in the frame in which an engine that also compresses stores it.
 fn stored_by_both() -> (Vec<u8>, Vec<u8>) {
     let config = Config::new(Method::Tree).chunk(64);
     let mut lineage = Lineage::new(config).unwrap();
@@ -298,7 +298,7 @@ fn stored_by_both() -> (Vec<u8>, Vec<u8>) {
 fn checkpoints_that_look_like_what_is_stored_are_never_taken_for_it() {
     let (difference, frame) = stored_by_both();
     let container = Planes::new().encode_to_vec(&frame, Value::I8).unwrap();
-    // So that they become smaller, whatever compresses them.
+    // Zeros at the end, so that every codec makes the checkpoints smaller.
     let padded = |bytes: &[u8]| [bytes, &[0; 60_000]].concat();
     let contents = [
         difference.clone(),

@@ -1,4 +1,4 @@
-//! Compressed versions on the chosen tiers, on the host back end, for versions from and to any tier.
+//! The chosen tiers hold compressed versions, on the host back end, for moves between any two tiers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -27,7 +27,7 @@ fn on(tiers: CompressedTiers) -> Compression {
     Compression::lossless(Value::F32).always().on(tiers)
 }
 
-/// A wave, and zeros ahead of it.
+/// Returns a field with a wave and zeros ahead of it.
 fn field(version: Version, size: usize) -> Vec<u8> {
     let front = size / 8 + 500 * version as usize;
     let value = |n: usize| match n < front {
@@ -38,14 +38,14 @@ fn field(version: Version, size: usize) -> Vec<u8> {
     values.take(size).collect()
 }
 
-/// Transfers from a tier to another.
+/// Returns the number of transfers from one tier to another.
 fn carried(engine: &Engine, from: &str, to: &str) -> u64 {
     let hops = engine.metrics().hops;
     let hops = hops.iter().filter(|hop| (hop.from, hop.to) == (from, to));
     hops.map(|hop| hop.transfers).sum()
 }
 
-/// All tiers, the lowest of which outlives the engine.
+/// Returns the builder of an engine with all kinds of tiers. The lowest one is durable.
 fn tiers(directory: &Path, on_tiers: CompressedTiers) -> EngineBuilder {
     let external = directory.join("external");
     caches(directory, SIZE)
@@ -64,7 +64,7 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
             engine.wait().unwrap();
         }
         let came = compression(&engine);
-        // Each once, where it goes further down as it is, or is compressed already.
+        // Each version is compressed once. Above the chosen tiers it moves as it is, and below them it is already compressed.
         assert_eq!((came.compressed, came.as_they_are), (20 * whole, 0));
         assert!(came.stored < came.compressed / 2);
         let (as_they_are, less) = match chosen {
@@ -87,7 +87,7 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
         let patience = Duration::from_secs(60);
         let restore_all =
             || (0..20).for_each(|version| assert_restores(&engine, version, &field(version, SIZE)));
-        // From wherever they lie, without the device cache, and from storage alone.
+        // All are restored from all tiers, then without the device cache, then from storage alone.
         restore_all();
         engine.resize(Cache::Device, 0, patience).unwrap();
         restore_all();
@@ -96,9 +96,10 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
     }
 }
 
-/// As far as a scratch file can be above: what is too large for the caches goes there at once, and is compressed from there.
+/// A version that is too large for the caches goes to the scratch file at once. The engine compresses it on the way from there to the
+/// tier below.
 #[test]
-fn what_lies_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
+fn a_version_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
     // The second part ends in the middle of a value, and of a block.
     let sizes = [16 << 20, (16 << 20) + 4099, (2 << 20) + 1];
     let directory = tempfile::tempdir().unwrap();
@@ -158,14 +159,14 @@ fn a_disk_that_cannot_be_read_keeps_its_versions_from_going_further_down() {
     let failed = engine.wait();
     assert!(matches!(failed, Err(Error::Stalled { .. })), "{failed:?}");
     faults.reads_fail.store(false, Ordering::Relaxed);
-    // Read, it is known to be sound.
+    // The restore reads the version, and so knows that it is sound.
     assert_restores(&engine, 1, &field(1, 2 * SIZE));
     engine.wait().unwrap();
     assert!(used(&engine, "external") < SIZE as u64);
 }
 
 #[test]
-fn what_overflows_to_peers_lies_there_as_it_is() {
+fn an_overflow_to_peers_is_not_compressed() {
     let options = tierflow_device::host::Options::default().device_bytes(64 << 20);
     let device = |ordinal| tierflow_device::host::open(options.clone().ordinal(ordinal)).unwrap();
     let devices: Vec<_> = (0..3).map(device).collect();
@@ -200,7 +201,7 @@ fn what_overflows_to_peers_lies_there_as_it_is() {
 }
 
 #[test]
-fn an_engine_with_another_choice_reads_what_this_one_stored() {
+fn an_engine_with_other_compressed_tiers_reads_the_stored_versions() {
     for first in ALL {
         for second in ALL {
             let directory = tempfile::tempdir().unwrap();
@@ -219,7 +220,7 @@ fn an_engine_with_another_choice_reads_what_this_one_stored() {
                     .for_each(|version| checkpoint(&engine, version, &field(version, SIZE)));
                 engine.wait().unwrap();
             }
-            // The node is lost.
+            // The node's directory is lost.
             std::fs::remove_dir_all(directory.path().join("node")).unwrap();
             let engine = open(second);
             (0..18).for_each(|version| assert_restores(&engine, version, &field(version, SIZE)));
@@ -237,7 +238,7 @@ fn assert_refused(builder: EngineBuilder, says: &str) {
 }
 
 #[test]
-fn where_no_tier_is_left_or_differences_are_made_is_said_when_the_engine_is_built() {
+fn the_builder_refuses_compression_without_a_tier_or_with_differences() {
     let directory = tempfile::tempdir().unwrap();
     let memory = || Engine::builder(&host()).device_cache(SIZE).host_cache(SIZE);
     let storage = on(CompressedTiers::Storage);

@@ -1,4 +1,4 @@
-//! The engine over GPU memory. Run by name on a machine that has one.
+//! Tests of the engine over GPU memory. Run them by name on a machine with a GPU.
 
 #![allow(clippy::unwrap_used)]
 
@@ -104,7 +104,7 @@ fn every_order_gives_the_bytes_back_through_all_tiers() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_fits_no_cache_goes_through_staging() {
+fn versions_that_fit_no_cache_go_through_staging() {
     let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
     let application = Application::new(&device, 21 * MIB);
     let scratch = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn what_fits_no_cache_goes_through_staging() {
         .scratch(scratch.path())
         .build()
         .unwrap();
-    // Straight to the file; device to file past the host; and the usual way.
+    // The versions go from the call to the file, from the device to the file past the host, and through all tiers.
     for (version, length) in [
         (0, 21 * MIB - 3),
         (1, 7 * MIB + 1),
@@ -191,7 +191,7 @@ fn two_engines_share_a_pool_of_pinned_memory() {
                     .scratch(scratch.path())
                     .build()
                     .unwrap();
-                // The second comes when the first has borrowed all there is.
+                // The second engine comes when the first has borrowed the whole pool.
                 let begun = std::time::Instant::now();
                 while pool.members().unwrap().len() < 2 && client == 0 {
                     if limit(&engine) == 1 << 30 || begun.elapsed().as_secs() > 60 {

@@ -1,4 +1,4 @@
-//! Checkpoints in GPU memory that are compressed, and made again, there. Run by name on a machine that has a GPU.
+//! The GPU compresses and decompresses checkpoints in its memory. Run these tests by name on a machine with a GPU.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use tierflow_testing::noise;
 
 const VALUES: usize = (1 << 20) + 250;
 const SIZE: usize = 4 * VALUES;
-/// Bytes before the field: what follows is aligned nowhere.
+/// Bytes before the field, so that the field is not aligned.
 const HEAD: usize = 10_003;
 const VERSIONS: Version = 40;
 
@@ -121,7 +121,7 @@ fn every_version_comes_back_from_each_kind_of_tier() {
     }
 }
 
-/// From device memory straight to a compressed tier, from host memory, and from a disk.
+/// Versions are compressed on their way from device memory, from host memory, and from a disk.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn every_version_comes_back_whichever_tiers_are_compressed() {
@@ -161,7 +161,7 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
         .compress(how)
         .build()
         .unwrap();
-    // An error of its own takes the place of a version's bound.
+    // The error bound of a call replaces that of the engine.
     let error_of = |version: Version| (version % 2 == 1).then_some(1e-4);
     for version in 0..VERSIONS {
         let call = engine.call();
@@ -177,7 +177,7 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
         bytes.chunks_exact(4).map(value).collect()
     };
     for version in 0..VERSIONS {
-        // Twice the same: to ordinary memory, alone, and to the device.
+        // A restore of one region to ordinary memory gives the same values as one to the device.
         let mut alone = vec![0; SIZE];
         let region = ("wave", RegionMut::from(alone.as_mut_slice()));
         engine
@@ -185,7 +185,7 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
             .restore_regions(version, &mut [region])
             .unwrap();
         let back = bench.restored(&engine, version);
-        // The device cache may hold one of them as it was.
+        // The device cache may still hold this version uncompressed.
         let truth = values(&field(version));
         let peak = truth
             .iter()
@@ -207,7 +207,7 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn what_does_not_become_smaller_goes_as_it_is() {
+fn versions_that_cannot_be_compressed_are_stored_as_they_are() {
     let bench = Bench::new();
     let engine = bench.builder().host_cache(512 << 20).build().unwrap();
     for version in 0..VERSIONS {
@@ -223,7 +223,7 @@ fn what_does_not_become_smaller_goes_as_it_is() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
+fn host_and_device_read_each_others_compressed_versions() {
     let bench = Bench::new();
     let directory = tempfile::tempdir().unwrap();
     let host = open(Choice::Host).unwrap();
@@ -320,7 +320,7 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
 /// Builds without nvCOMP read versions that nvCOMP compressed.
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
-fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {
+fn any_build_with_its_codecs_reads_versions_of_nvcomp() {
     use tierflow_engine::NvcompCodec;
     let bench = Bench::new();
     for codec in NvcompCodec::ALL {
@@ -349,7 +349,7 @@ fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {
                 assert!(back == field(version), "{codec}, {version}");
             }
         }
-        // By an engine that has nvCOMP, by one that has not, and without a GPU.
+        // An engine with nvCOMP, one without, and one without a GPU read the versions.
         for how in [how, Compression::lossless(Value::F32)] {
             let engine = build(how);
             for version in 0..VERSIONS {

@@ -1,4 +1,4 @@
-//! Differences made of checkpoints in GPU memory, and checkpoints made of them there. Run by name on a machine that has
+//! The GPU makes differences from checkpoints in its memory, and checkpoints from differences. Run these tests by name on a machine with
 //! a GPU.
 
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use tierflow_engine::{
 
 const SIZE: usize = (4 << 20) + 1000;
 
-/// A state that changes a little from version to version, and every tenth time altogether.
+/// Returns a state that changes a little from version to version, and completely at every tenth.
 fn content(version: Version) -> Vec<u8> {
     let word = |at: u64| {
         let mixed = (at ^ (version / 10) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -47,7 +47,7 @@ fn assert_restores(engine: &Engine, version: Version, back: &Memory, stream: &St
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn every_version_comes_back_and_the_host_holds_what_changed() {
+fn every_version_comes_back_and_the_host_holds_the_changes() {
     let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
     let stream = device.stream().unwrap();
     let (field, back) = (device.alloc(SIZE).unwrap(), device.alloc(SIZE).unwrap());
@@ -71,7 +71,7 @@ fn every_version_comes_back_and_the_host_holds_what_changed() {
             engine.checkpoint(version, &regions).unwrap();
         }
         engine.wait().unwrap();
-        // Whole checkpoints are those that changed altogether, and those that begin a chain.
+        // Checkpoints that changed completely, and those that begin a chain, are stored whole.
         let tiers = engine.metrics().tiers;
         let file = tiers.iter().find(|tier| tier.name == "file").unwrap();
         assert!(file.used < 10 * SIZE as u64, "{} bytes", file.used);
@@ -87,7 +87,7 @@ fn every_version_comes_back_and_the_host_holds_what_changed() {
     }
 }
 
-/// Counters behind some bytes that are no multiple of anything, in device memory.
+/// Counters in device memory behind an odd number of other bytes.
 struct Bench {
     device: Device,
     stream: Stream,
@@ -178,7 +178,7 @@ fn differences_are_compressed_on_the_device_and_come_back_from_each_kind_of_tier
                 0 < figures.stored && figures.stored < figures.compressed / 2,
                 "{figures:?}"
             );
-            // Differences are, and not checkpoints.
+            // The engine compresses differences, and not whole checkpoints.
             assert!(figures.compressed < 25 * WHOLE as u64, "{figures:?}");
             (0..40)
                 .rev()
@@ -204,7 +204,7 @@ fn the_host_reads_differences_that_the_device_compressed_and_the_other_way_round
         assert!(engine.metrics().compression.unwrap().stored > 0);
     }
     {
-        // By differences alone, whatever their chunks.
+        // An engine with differences alone and other chunks reads them.
         let engine = Engine::builder(&host)
             .host_cache(4 * (WHOLE + 4096))
             .node_local(directory.path())

@@ -1,4 +1,4 @@
-//! Slots in the cache and kernels that write them. Run by name on a machine that has a GPU.
+//! Kernels write slots in the cache. Run these tests by name on a machine with a GPU.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use tierflow_engine::{AfterRestore, Engine, Flush};
 
 const MIB: usize = 1 << 20;
 
-/// Writes `value` to as many words, but only after so many cycles of the device's clock.
+/// A kernel that waits for a number of cycles of the device's clock, and then writes `value` to a number of words.
 const LATE_FILL: &str = "
 .version 8.0
 .target sm_80
@@ -59,7 +59,7 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
     };
     let scratch = tempfile::tempdir().unwrap();
     let stream = device.stream().unwrap();
-    // Room for four versions on the device: flushes and evictions come on the heels of commits.
+    // The device has room for four versions, so flushes and evictions follow each commit closely.
     let engine = Engine::builder(&device)
         .device_cache(4 * MIB)
         .host_cache(8 * MIB)
@@ -88,7 +88,7 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
         assert!(words.into_iter().all(|w| w == word), "version {version}");
         slot.finish_after(&stream).unwrap();
     }
-    // Discarded or given up at once, and written anew by another stream: the first kernel must be over by then.
+    // A version is discarded or given up at once, and another stream writes its memory. The first kernel must have ended by then.
     let others = device.stream().unwrap();
     for version in count..count + 8 {
         let slot = engine.call().produce(version, MIB).unwrap();

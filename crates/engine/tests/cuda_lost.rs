@@ -1,5 +1,5 @@
-//! A GPU that fails for good takes with it only what lay in its memory alone, and the engine's end names that. The process cannot use
-//! the GPU any more, so this is a program of its own.
+//! If a GPU fails for good, only versions that lay in its memory alone are lost, and the engine names them at its end. The process cannot
+//! use the GPU afterwards, so this test is a program of its own.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ const MIB: usize = 1 << 20;
 const LENGTH: usize = 8 * MIB;
 const COUNT: Version = 24;
 
-/// Makes bytes quickly, so that the disk is behind when the GPU fails.
+/// Returns a version's bytes. The function is fast, so that the disk is still behind when the GPU fails.
 fn content(version: Version, noise: &[u8]) -> Vec<u8> {
     let mut bytes = noise.to_vec();
     bytes[..8].copy_from_slice(&version.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Copies that cannot be read: another is read in their place, by restores, slots and prefetches alike, and the metrics tell.
+//! Restores, slots and prefetches read another copy if one cannot be read, and the metrics count the damaged copies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -20,7 +20,7 @@ fn content(version: Version) -> Vec<u8> {
         .collect()
 }
 
-/// A host cache for two versions above a scratch file that fails on demand.
+/// Returns the builder of an engine with a host cache for two versions above a scratch file that fails on demand.
 fn builder(directory: &tempfile::TempDir) -> (EngineBuilder, Arc<Faults>) {
     let (faults, file) = faulty(directory.path());
     let cache = 2 * LENGTH.next_multiple_of(4096);
@@ -53,7 +53,7 @@ fn damaged(engine: &Engine) -> Vec<u64> {
 }
 
 #[test]
-fn what_a_scratch_file_does_not_give_back_comes_from_below() {
+fn versions_that_a_scratch_file_cannot_read_come_from_below() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (builder, faults) = builder(&directory);
     let engine = builder.external(external.path()).build().unwrap();
@@ -64,7 +64,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
         panic!("three tiers")
     };
     assert!(scratch > 0 && below == 0);
-    // In place, too, and however often.
+    // Slots get the bytes, too, each time.
     assert_lent(&engine);
     // Prefetches read the other copy, too.
     engine.hint((0..VERSIONS).rev());
@@ -74,7 +74,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
 }
 
 #[test]
-fn what_cannot_be_put_together_comes_from_below() {
+fn a_version_that_cannot_be_decoded_comes_from_below() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (builder, faults) = builder(&directory);
     let builder = builder.external(external.path());
@@ -108,7 +108,7 @@ fn the_only_copy_is_read_again_by_the_next_call() {
     assert_restores(&engine, 0..VERSIONS);
 }
 
-/// A process that has no descriptor left for a moment has not lost what it could not read then.
+/// A process that has no descriptor left for a moment cannot read some bytes then. The bytes are not lost, and become durable later.
 #[test]
 fn bytes_that_no_descriptor_was_left_for_are_written_down_later() {
     let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! Calls wait no longer than they are told to, even for storage that hangs, and the engine goes on; single versions can be
-//! waited for, and hints withdrawn.
+//! Calls wait no longer than their time limit, even for storage that hangs, and the engine continues. Callers can wait for single
+//! versions, and withdraw hints.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ use vaults::Watched;
 const MIB: usize = 1 << 20;
 const SHORT: Duration = Duration::from_millis(30);
 
-/// An engine with so much host memory over a vault that hangs.
+/// Returns an engine with a host cache of `cache` bytes over a vault that hangs.
 fn engine(cache: usize) -> (Engine, Arc<Watched<Hanging>>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let vault = Watched::new(directory.path(), Hanging::default());
@@ -33,7 +33,7 @@ fn over(vault: &Arc<Watched<Hanging>>, cache: usize) -> Engine {
     builder.tier(Tier::vault(vault.clone())).build().unwrap()
 }
 
-/// Such an engine over so many versions that lie in the vault, and nowhere else yet.
+/// Returns such an engine with `count` versions that only the vault has.
 fn cold(
     cache: usize,
     versions: u64,
@@ -73,7 +73,7 @@ fn a_restore_from_storage_that_hangs() {
         }
     }
     assert!(timed_out.len() >= 4, "the cache holds two: {timed_out:?}");
-    // The engine goes on meanwhile, and nothing was consumed.
+    // The engine works meanwhile, and the failed restore consumed nothing.
     vault.release_all();
     for version in timed_out {
         let mut bytes = vec![0; MIB];
@@ -104,7 +104,7 @@ fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
     let calls: [&dyn Fn(Duration) -> Result<(), Error>; 3] = [&restore, &restore_regions, &consume];
     for call in calls {
         assert_matches!(call(SHORT), Err(Error::TimedOut { .. }));
-        // Without any time, nothing is looked for.
+        // A call without time does not ask storage.
         assert_matches!(call(Duration::ZERO), Err(Error::Unknown { version: 7 }));
     }
     vault.release_all();
@@ -132,7 +132,7 @@ fn calls_that_look_for_versions_on_storage_that_hangs_leave_one_thread() {
         let looking = ["tierflow-look", "tierflow-call"];
         names.filter(|name| looking.contains(&name.trim())).count()
     };
-    // Threads of other tests end.
+    // Such threads of other tests end meanwhile.
     let since = Instant::now();
     while looking() > 1 && since.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));
@@ -184,7 +184,7 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
         text.starts_with("checkpoint 3 was not over within"),
         "{text}"
     );
-    // Others get past it.
+    // Other checkpoints are not held up by the first.
     checkpoint(&engine, 4, MIB / 2);
     checkpoint(&engine, 5, 3 * MIB);
     assert!(engine.is_durable(5) && !engine.is_durable(3));
@@ -250,7 +250,7 @@ fn room_that_does_not_come() {
     assert!(restored(&engine, 3).unwrap() == [9; MIB]);
 }
 
-/// A call whose `unless` panics leaves no place in the queue behind, and no room that came at the last moment.
+/// A call whose `unless` panics leaves the queue, and gives back room that it got at the last moment.
 #[test]
 fn an_interrupt_that_panics_ends_its_call() {
     let (engine, vault, _kept) = engine(2 * MIB);
@@ -279,7 +279,7 @@ fn an_interrupt_that_panics_ends_its_call() {
 }
 
 #[test]
-fn an_interruption_is_not_for_what_has_begun() {
+fn an_interruption_does_not_stop_a_write_that_has_begun() {
     let (engine, vault, _kept) = engine(MIB);
     vault.hold([3]);
     let bytes = content(3, 5 * MIB);
@@ -292,7 +292,7 @@ fn an_interruption_is_not_for_what_has_begun() {
             call.checkpoint(3, &[Region::from(bytes.as_slice())])
         });
         vault.wait_until_it_came(3);
-        // Longer than it takes until the next look.
+        // The sleep is longer than the time between two calls of `unless`.
         std::thread::sleep(3 * SHORT);
         vault.release(3);
         writing.join().unwrap().unwrap();
@@ -301,7 +301,7 @@ fn an_interruption_is_not_for_what_has_begun() {
 }
 
 #[test]
-fn discarding_frees_who_waits() {
+fn a_discard_ends_the_waits_for_its_version() {
     let (engine, vault, _kept) = cold(2 * MIB, 6, MIB);
     vault.hold([1]);
     engine.hint([1]);
@@ -313,7 +313,7 @@ fn discarding_frees_who_waits() {
             let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
             engine.restore(1, regions)
         });
-        // Most likely it waits by now; if it comes later, it finds the version gone.
+        // The restore most likely waits by now. If it comes later, it finds the version discarded.
         std::thread::sleep(SHORT);
         engine.discard(1).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
@@ -338,7 +338,7 @@ fn one_version_is_waited_for() {
         let waiting = scope.spawn(|| engine.call().wait_version(1));
         vault.release(1);
         waiting.join().unwrap().unwrap();
-        // A version that is discarded meanwhile.
+        // Version 3 is discarded while the call waits.
         let waiting = scope.spawn(|| engine.call().wait_version(3));
         engine.discard(3).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
@@ -368,7 +368,7 @@ fn hints_are_withdrawn_all_or_some() {
         hint(&engine);
         engine.hints().prefetch_start();
         vault.wait_until_it_came(5);
-        // Beside it only what waits for its first use, the newest first: there is room for two.
+        // The cache has room for two. The second place is for versions that wait for their first use, the newest first.
         let came = vault.state().came.clone();
         assert!(came.iter().all(|version| *version > 4), "{came:?}");
     }
@@ -390,7 +390,7 @@ fn closing_tells_whether_all_is_durable() {
     };
     vault.hold([9]);
     let error = closing(true).unwrap_err();
-    // The text names what is lost by that, and asks for nothing that can no longer be done.
+    // The error's text names the lost version, and advises nothing that the caller can no longer do.
     let Error::Lost {
         versions, cause, ..
     } = &error
@@ -421,7 +421,7 @@ fn closing_tells_whether_all_is_durable() {
 #[test]
 fn a_version_lent_from_storage_that_hangs() {
     let (engine, vault, _kept) = cold(2 * MIB, 4, MIB);
-    // Both that have room in the cache are lent, so there is none for others.
+    // The cache has room for two versions. Both are lent, so there is no room for others.
     let patience = Duration::from_secs(60);
     let slots = [0, 1].map(|version| engine.call().within(patience).consume(version).unwrap());
     vault.hold([2]);
@@ -434,8 +434,8 @@ fn a_version_lent_from_storage_that_hangs() {
     assert!(slots[1].bytes().unwrap() == content(1, MIB));
 }
 
-/// A caller that looks after signals while it waits stands in the queue where it came: what comes later waits behind it, though
-/// there would be room.
+/// A caller that checks for signals while it waits keeps its place in the queue: later calls wait behind it, even if there is room for
+/// them.
 #[test]
 fn a_wait_that_looks_after_signals_keeps_its_place() {
     let (engine, vault, _kept) = engine(4 * MIB);

@@ -1,4 +1,4 @@
-//! A process that may open no more files is told so.
+//! A process that may open no more files gets an error that says so.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region};
 
-// The limit is the process's: this is the only test here.
+// The limit holds for the whole process, so this file has one test.
 #[test]
 fn an_engine_without_descriptors_says_so_and_reads_alone_never() {
     let directory = tempfile::tempdir().unwrap();

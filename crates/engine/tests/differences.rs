@@ -1,5 +1,5 @@
-//! Versions that the tiers below the fastest store as differences, on the host back end: what comes back is what went
-//! in, and the tiers hold what changed.
+//! The tiers below the fastest store versions as differences, on the host back end. Restored bytes are the same, and the tiers hold the
+//! changes only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -83,7 +83,7 @@ fn in_place_the_whole_bytes_are_lent() {
         slot.commit();
     }
     engine.wait().unwrap();
-    // Some are brought to the cache, and some have to be lent outside of it.
+    // The cache has room for some of these slots. The others get memory outside of it.
     let slots: Vec<_> = (0..8)
         .map(|version| engine.call().consume(version).unwrap())
         .collect();
@@ -97,7 +97,7 @@ fn in_place_the_whole_bytes_are_lent() {
 }
 
 #[test]
-fn where_there_can_be_no_differences_the_builder_says_why() {
+fn the_builder_says_why_there_can_be_no_differences() {
     let directory = tempfile::tempdir().unwrap();
     let build = |builder: EngineBuilder| builder.dedup(Tree { chunk: 64 }).build();
     let alone = build(Engine::builder(&host()).host_cache(4 * MIB));

@@ -1,6 +1,6 @@
-//! Copies straight between device memory and the scratch file.
+//! Tests of copies straight between device memory and the scratch file.
 //!
-//! The tests that need cuFile are run by name on a machine with cuFile and a GPU, with the directory of
+//! Run the tests that need cuFile by name on a machine with cuFile and a GPU, with the directory of
 //! `libcufile.so.0` in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or in `/dev/shm`.
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -16,7 +16,7 @@ use tierflow_testing::assert_matches;
 const SIZE: usize = 9 * (1 << 20) + 4321;
 const VERSIONS: Version = 12;
 
-/// A device cache for three versions, and a file for the others.
+/// Returns the builder of an engine with a device cache for three versions, and a file for the others.
 fn builder(device: &Device, scratch: &Path) -> EngineBuilder {
     Engine::builder(device)
         .device_cache(3 * 10 * (1 << 20))
@@ -93,7 +93,7 @@ fn memory_of_the_host_takes_the_buffers() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_looked_for() {
+fn an_engine_without_direct_copies_does_not_look_for_cufile() {
     let directory = tempfile::tempdir().unwrap();
     let device = open(Choice::Host).unwrap();
     let never = builder(&device, directory.path()).direct_io(DirectIo::Never);
@@ -111,7 +111,7 @@ fn a_history_goes_straight_to_the_file_and_back() {
     assert!(direct.mode.is_some());
     assert_eq!((&direct.closed, direct.failed), (&None, 0));
     assert_eq!((direct.down.buffered, direct.up.buffered), (0, 0));
-    // All but what the cache holds, at least.
+    // At least all versions that the cache does not hold.
     let least = (VERSIONS - 3) * SIZE as u64;
     assert!(direct.down.direct >= least, "{direct:?}");
     assert!(direct.up.direct > 0, "{direct:?}");

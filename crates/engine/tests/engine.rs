@@ -1,4 +1,4 @@
-//! The engine on the host back end: what comes back is what went in, whatever the order, the hints and the faults.
+//! Tests of the engine on the host back end: restored bytes are the same, whatever the order, the hints and the faults.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -176,7 +176,7 @@ fn bad_calls_are_refused_and_harm_nothing() {
     engine.discard(2).unwrap();
     assert!(matches!(engine.discard(2), Err(Error::Discarded { .. })));
     assert!(matches!(engine.discard(77), Err(Error::Unknown { .. })));
-    // Memory that is lent for writing cannot be checkpointed; its version stays free.
+    // Memory that is lent for writing cannot be checkpointed. The version's number stays free.
     let memory = device.alloc(100).unwrap();
     let writing = memory.lend_mut(0..100).unwrap();
     assert!(matches!(
@@ -229,7 +229,7 @@ fn a_full_disk_refuses_checkpoints_and_loses_none() {
     assert!(matches!(engine.wait(), Err(Error::Stalled { .. })));
     assert_eq!(engine.versions(), (0..refused).collect::<Vec<_>>());
 
-    // There is room now: the same call goes through.
+    // There is room now, so the same call succeeds.
     faults.full.store(false, Ordering::Relaxed);
     checkpoint(&engine, refused, size).unwrap();
     engine.wait().unwrap();
@@ -251,7 +251,7 @@ fn a_read_error_reaches_the_caller_and_the_version_stays() {
         let mut regions = [RegionMut::from(bytes.as_mut_slice())];
         engine.restore(version, &mut regions)
     };
-    // Most lie on the storage alone.
+    // Most versions are on the storage alone.
     let failed: Vec<_> = (0..40)
         .filter(|&version| restore(version).is_err())
         .collect();
@@ -263,7 +263,7 @@ fn a_read_error_reaches_the_caller_and_the_version_stays() {
     }
 }
 
-/// Small versions are read in one piece. Of large ones, which are read in several, a restore succeeds if none of them meets a fault.
+/// A small version is read in one piece. A large one is read in several, and its restore succeeds if no piece meets a fault.
 #[test]
 fn storage_that_fails_now_and_then_loses_nothing() {
     for (nth, size) in [(2, 30_000), (3, 30_000), (7, 30_000), (11, 100_000)] {
@@ -271,7 +271,7 @@ fn storage_that_fails_now_and_then_loses_nothing() {
         let versions = 6_000_000 / size as Version;
         engine.hint((0..versions).rev());
         for version in 0..versions {
-            // A call may meet a fault; the next one finds the tier open again.
+            // A call may meet a fault. The next call finds the tier usable again.
             faults.every_nth.store(nth, Ordering::Relaxed);
             while checkpoint(&engine, version, size).is_err() {}
         }
@@ -343,7 +343,7 @@ fn threads_share_one_engine_under_every_policy() {
     }
 }
 
-/// The cache begins with what is mapped, evicts from that, and is as large as was asked for in the end.
+/// The cache begins with the part that is mapped, evicts from that part, and has its full size in the end.
 #[test]
 fn a_cache_may_evict_before_all_of_it_is_mapped() {
     const CACHE: usize = 512 * MIB;
@@ -371,7 +371,7 @@ fn a_cache_may_evict_before_all_of_it_is_mapped() {
             version += 1;
         }
         let full = std::time::Instant::now();
-        // The limit follows a moment after the arena.
+        // The plan learns of the arena's growth a moment later.
         let peak = loop {
             while engine
                 .checkpoint(version, &[Region::from(zeros.as_slice())])

@@ -1,4 +1,4 @@
-//! An engine in a fork of its process: told apart, left alone, and gone without a wait.
+//! An engine in a forked child: calls are refused, the parent's engine is not changed, and its drop does not wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use tierflow_tier_alloc::{HostArena, HostGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 
-/// Runs `child` in a fork, and takes no longer than `patience` over it. The child's answer, if it gave one.
+/// Runs `child` in a forked process. Returns its answer, or `None` if the process ended without one or took longer than `patience`.
 fn in_child(patience: Duration, child: impl FnOnce() -> bool) -> Option<bool> {
     // SAFETY: the child calls `child`, and exits without running code of the parent. `child` allocates, which the C
     // library allows after a fork, and takes no lock that another thread of the parent holds.
@@ -64,7 +64,7 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
         .unwrap()
         .fill(9);
 
-    // Handed over whole, as a fork does.
+    // The child gets both as a fork hands them over, and drops them.
     let mut given = Some((engine, memory));
     let answer = in_child(Duration::from_secs(20), || {
         let Some((engine, memory)) = given.take() else {
@@ -95,7 +95,7 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
     });
     assert_eq!(answer, Some(true), "the child died, hung, or was not told");
 
-    // The parent goes on as if nothing had happened.
+    // The parent's engine works as before.
     let (engine, _memory) = given.take().unwrap();
     for version in 0..10 {
         history::assert_restores(&engine, version, &bytes);
@@ -157,7 +157,7 @@ fn leases_and_arenas_in_a_fork_are_the_parents() {
     assert_eq!(answer, Some(true));
 
     let (lease, arena) = held.take().unwrap();
-    // The process that comes next finds the account.
+    // The account of the parent is still in the pool.
     assert_eq!(pool.members().unwrap().len(), 1);
     arena.wait_grown();
     assert_eq!(lease.terms(), terms);

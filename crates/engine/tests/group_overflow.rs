@@ -1,4 +1,4 @@
-//! A group checkpoint whose overflow is known goes to peers and the host by a schedule, over all links at once.
+//! If the overflow of a group checkpoint is known, it goes to peers and the host by a schedule, over all links at once.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 /// The far end of a link: a peer's number, or the host.
 type End = Option<usize>;
 
-/// Holds the first copy over each link back until all links have one.
+/// A meeting of links. Holds the first copy over each link back until all links have one.
 #[derive(Default)]
 struct Meeting {
     state: Mutex<State>,
@@ -57,8 +57,8 @@ impl Meeting {
         state.missed |= waited.timed_out();
     }
 
-    /// Has the first copies over so many links meet from now on. Returns the bytes of the first copy over each link before, and true
-    /// if all met.
+    /// Begins the next meeting, of `expected` links. Returns the bytes of the first copy over each link in the last meeting, and true if all
+    /// links met.
     fn next(&self, expected: usize) -> (BTreeMap<End, u64>, bool) {
         let mut state = self.state.lock().unwrap();
         let last = std::mem::take(&mut *state);
@@ -67,7 +67,7 @@ impl Meeting {
     }
 }
 
-/// Three GPUs: the first one's links to the others and to the host carry 200, 100 and 100 MB/s.
+/// Returns a topology of three GPUs. The first one's links to the others and to the host carry 200, 100 and 100 MB/s.
 fn topology() -> Topology {
     let mut topology = Topology::new();
     let gpus = [topology.gpu(), topology.gpu(), topology.gpu()];
@@ -139,7 +139,7 @@ fn an_overflow_goes_by_its_schedule_over_all_links_at_once() {
     engine.checkpoint(1, &[Region::from(&memory)]).unwrap();
     let (first, all_met) = meeting.next(0);
     assert!(all_met, "links copied one after the other: {first:?}");
-    // Flushes follow, over the same links.
+    // Flushes follow over the same links.
     assert_eq!(first, scheduled);
 
     let back = state(&devices[0], &vec![0; bytes.len()]);
@@ -151,7 +151,7 @@ fn an_overflow_goes_by_its_schedule_over_all_links_at_once() {
 #[test]
 fn a_peer_that_refuses_is_left_out_and_no_byte_is_lost() {
     let meeting = Arc::new(Meeting::default());
-    // Each peer has 4 MiB, and was said to have 64.
+    // Each peer has 4 MiB, though the engine was told that it has 64.
     let devices = devices(&meeting, 4 * MIB);
     let shares = [
         Share::Remainder(32 * MIB),

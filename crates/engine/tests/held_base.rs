@@ -1,4 +1,4 @@
-//! A difference is durable when its base is: here the base is held back, and the difference is not.
+//! A difference is durable only if its base is. Here storage holds the base back, and lets the difference pass.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +14,10 @@ use tierflow_engine::{Engine, Error};
 use tierflow_store::{Faults, Options, Repository};
 use tierflow_testing::noise;
 
-/// A base of this size has a file of its own; a difference lies in a segment.
+/// Bytes of a version. A base of this size has a file of its own, and a difference is in a segment.
 const SIZE: usize = 3 << 20;
 
-/// No two chunks are the same.
+/// Takes a checkpoint in which no two chunks are the same.
 fn checkpoint(engine: &Engine, version: u64) {
     let mut bytes = noise(0, SIZE);
     bytes[..8].copy_from_slice(&version.to_le_bytes());

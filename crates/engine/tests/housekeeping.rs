@@ -1,4 +1,4 @@
-//! Removing what a retention does not keep holds no call and no transfer up.
+//! The removal of versions that a retention does not keep delays no call and no transfer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,16 +14,16 @@ use tierflow_engine::{Engine, Retention, Tier};
 use tierflow_store::Result;
 use vaults::{Call, Watch, Watched};
 
-/// How long a call may take that waits for nothing.
+/// Time limit of a call that need not wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Removals, and lists that are asked for after it was opened, hang until they are let go.
+/// Storage whose removals, or lists after its opening, hang until the test lets them go.
 #[derive(Debug, Default)]
 struct Hanging {
     hangs: Mutex<bool>,
     changed: Condvar,
     is_met: AtomicBool,
-    /// True if listing hangs, and not removing.
+    /// True if lists hang, false if removals do.
     of_lists: bool,
 }
 
@@ -50,7 +50,7 @@ impl Hanging {
     }
 }
 
-/// A vault that hangs, with an engine that keeps one version there.
+/// Returns a vault that hangs, and an engine that keeps one version there.
 fn hanging(of_lists: bool) -> (Arc<Watched<Hanging>>, Engine, tempfile::TempDir) {
     let kept = tempfile::tempdir().unwrap();
     let hanging = Hanging {
@@ -84,7 +84,7 @@ fn a_wait_does_not_stand_behind_removals() {
             some_more().unwrap();
             assert!(begun.elapsed() < 2 * PATIENCE, "nothing is removed");
         }
-        // Each worker would come by once.
+        // Each worker gets a turn.
         for _ in 0..4 {
             let waited = some_more();
             if waited.is_err() {

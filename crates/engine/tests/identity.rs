@@ -1,4 +1,4 @@
-//! The same number is not the same version: what was acknowledged last comes back, wherever older copies of its number lie.
+//! Several versions may have the same number. The one that was acknowledged last is restored, wherever older ones of its number lie.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ use tierflow_testing::assert_matches;
 
 const LENGTH: usize = 50_000;
 
-/// The content of a version that a run writes.
+/// Returns the content of a version that a run writes.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let word = |i: u64| {
         (version + 1)
@@ -31,7 +31,7 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20)
 }
 
-/// An engine on one of two nodes that share external storage.
+/// Returns the builder of an engine on one of the nodes that share external storage.
 fn on_node(home: &Home, node: u64) -> EngineBuilder {
     let near = home.near.with_extension(node.to_string());
     builder().node_local(near).external(&home.far)
@@ -45,7 +45,7 @@ fn assert_restores(engine: &Engine, run: u64, version: u64) {
     history::assert_restores(engine, version, &content(run, version));
 }
 
-/// As an engine leaves a node that was killed before its last versions were flushed: they lie there alone.
+/// Saves versions on a node alone, as an engine that was killed before it flushed them leaves them.
 fn left_on_node(home: &Home, node: u64, run: u64, versions: std::ops::Range<u64>) {
     let near = home.near.with_extension(node.to_string());
     let engine = builder().node_local(near).build().unwrap();
@@ -54,7 +54,7 @@ fn left_on_node(home: &Home, node: u64, run: u64, versions: std::ops::Range<u64>
 }
 
 #[test]
-fn what_another_node_acknowledged_is_not_taken_back_by_leftovers() {
+fn leftovers_do_not_replace_versions_that_another_node_acknowledged() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();
@@ -75,14 +75,14 @@ fn what_another_node_acknowledged_is_not_taken_back_by_leftovers() {
         assert_restores(&engine, 2, 3);
         assert_restores(&engine, 2, 4);
     }
-    // The node's own copies go once a version of the run is durable.
+    // The node removes its own copies once a version of this run is durable.
     let engine = on_node(&home, 1).build().unwrap();
     checkpoint(&engine, 3, 5);
     engine.wait().unwrap();
     drop(engine);
     let local = Repository::read_only(home.near.with_extension("1"), Options::default()).unwrap();
     for version in [3, 4] {
-        // The versions of run 2 may have been fetched.
+        // The engine may have fetched the versions of run 2.
         let own = local.own_piece(version);
         assert!(own.is_err() || own.unwrap().read("checkpoint").unwrap() == content(2, version));
     }
@@ -97,13 +97,13 @@ fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that
         engine.wait().unwrap();
     }
     left_on_node(&home, 1, 1, 1..2);
-    // Node 2 goes on from version 0, and is lost before anything of it got down.
+    // Node 2 continues from version 0, and is lost before any of its versions reaches external storage.
     {
         let engine = on_node(&home, 2).build().unwrap();
         assert_eq!(engine.latest(None), Some(0));
     }
     left_on_node(&home, 2, 2, 1..2);
-    // Node 1 goes on from version 1 of its own, and says so.
+    // Node 1 continues from its own version 1, and makes version 2 durable.
     {
         let engine = on_node(&home, 1).build().unwrap();
         assert_eq!(engine.latest(None), Some(1));
@@ -116,7 +116,7 @@ fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that
 }
 
 #[test]
-fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
+fn no_run_continues_from_leftovers_behind_another_nodes_version() {
     for goes_on in [true, false] {
         let home = home();
         {
@@ -124,7 +124,7 @@ fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
             (0..7).for_each(|version| checkpoint(&engine, 1, version));
             engine.wait().unwrap();
         }
-        // The last ones never got beyond the node.
+        // Versions 3 to 6 never reached external storage.
         let far = Repository::open(&home.far, Options::default()).unwrap();
         far.remove(&(3..7).collect()).unwrap();
         drop(far);
@@ -142,7 +142,7 @@ fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
             assert_eq!(engine.latest(None), Some(6));
             continue;
         }
-        // Versions 5 and 6 follow what another version 4 took the place of.
+        // Versions 5 and 6 follow a version 4 that the other node replaced.
         assert_eq!(engine.latest(None), Some(4));
         (3..5).for_each(|version| assert_restores(&engine, 2, version));
         checkpoint(&engine, 3, 5);
@@ -155,14 +155,14 @@ fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
 }
 
 #[test]
-fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
+fn a_version_of_the_last_run_on_the_node_replaces_an_older_one_below() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();
         (0..3).for_each(|version| checkpoint(&engine, 1, version));
         engine.wait().unwrap();
     }
-    // The next run gives version 2 up and writes it anew, while external storage is not there.
+    // The next run discards version 2 and writes another one, while external storage is missing.
     {
         let near = home.near.with_extension("1");
         let engine = builder().node_local(near).build().unwrap();
@@ -183,7 +183,7 @@ fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
 #[test]
 fn runs_that_were_killed_early_here_count_for_nothing_against_one_elsewhere() {
     let home = home();
-    // Each of these runs is newer than the one before, and the last leaves a version here alone.
+    // Each of these runs is newer than the one before, and leaves a version on this node alone.
     for run in 0..5 {
         let engine = on_node(&home, 1).build().unwrap();
         drop(engine);
@@ -214,7 +214,7 @@ fn histories_that_were_given_up_leave_their_order() {
         engine.wait().unwrap();
         (0..2).for_each(|version| assert_restores(&engine, 2, version));
     }
-    // On a third node, which knows of it from external storage alone.
+    // A third node knows of these histories from external storage alone.
     {
         let engine = on_node(&home, 3).build().unwrap();
         assert_eq!(engine.latest(None), None);
@@ -260,7 +260,7 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
     let home = home();
     let differing = |builder: EngineBuilder| builder.dedup(tierflow_dedup::Tree { chunk: 256 });
     let near = home.near.with_extension("1");
-    // A run's version 1, and much in common with it: those after it are differences.
+    // Later versions have much in common with version 1, so they are stored as differences.
     let of = |run: u64, version: u64| {
         let mut bytes = content(run, 1);
         bytes[version as usize * 100] ^= version as u8 - 1;
@@ -285,7 +285,7 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
         1,
         1..5,
     );
-    // Run 2 goes on at node 2, and was told that 1 to 3 are durable.
+    // Run 2 continues on node 2, and makes versions 1 to 3 durable.
     write(&differing(on_node(&home, 2)).build().unwrap(), 2, 1..4);
     let engine = differing(on_node(&home, 1)).build().unwrap();
     assert_restores(&engine, 1, 0);
@@ -294,14 +294,14 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
         let bytes = bytes.unwrap_or_else(|error| panic!("version {version}: {error}"));
         assert!(bytes == of(2, version), "version {version} is another");
     }
-    // Run 1's version 4 was made against what does not count any more.
+    // Run 1's version 4 is a difference from a version that no longer counts.
     if let Ok(bytes) = restored(&engine, 4) {
         assert!(bytes == of(1, 4), "version 4 is put together from others");
     }
 }
 
 #[test]
-fn what_of_storage_cannot_be_used_is_left_out_and_named() {
+fn unusable_storage_is_left_out_and_named() {
     let home = home();
     {
         let engine = on_node(&home, 1).build().unwrap();
@@ -309,7 +309,7 @@ fn what_of_storage_cannot_be_used_is_left_out_and_named() {
         engine.wait().unwrap();
         assert!(engine.damage().is_empty());
     }
-    // A file where the node's directory should be.
+    // A file has the path of the node's directory.
     std::fs::write(home.near.with_extension("9"), b"mine").unwrap();
     let engine = on_node(&home, 9).build().unwrap();
     (0..3).for_each(|version| assert_restores(&engine, 1, version));
@@ -318,12 +318,12 @@ fn what_of_storage_cannot_be_used_is_left_out_and_named() {
     checkpoint(&engine, 1, 3);
     engine.wait().unwrap();
     drop(engine);
-    // A second engine on the same directory is a mistake of the caller's.
+    // A second engine on the same directory is an error of the caller.
     let engine = on_node(&home, 1).build().unwrap();
     let second = on_node(&home, 1).build();
     assert_matches!(second, Err(Error::Storage(StoreError::Busy { .. })));
     drop(engine);
-    // External storage that may not be written: what is there is restored.
+    // External storage may not be written: the engine restores the versions there.
     if rustix_is_root() {
         return;
     }

@@ -1,6 +1,5 @@
-//! An application is killed at random instants, and goes on at either of two nodes that share external storage, with
-//! differences or without, with space on the node or without. Versions that it was told are durable come back
-//! unchanged.
+//! An application is killed at random instants, and continues on either of two nodes that share external storage, with
+//! differences or without, with space on the node or without. Versions that were reported durable come back unchanged.
 //!
 //! `TIERFLOW_KILLS=1000` sets the number of kills; CI runs 15.
 
@@ -28,7 +27,7 @@ fn length_of(version: u64) -> usize {
     }
 }
 
-/// The content of a version that a run writes: much of it is common to all versions.
+/// Returns the content of a version that a run writes. Much of it is common to all versions.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let mut bytes = vec![7; length_of(version)];
     let word = (run + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
@@ -57,7 +56,7 @@ fn restored(engine: &Engine, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// The application. As a test of its own, without its run, it has nothing to do.
+/// The application. Does nothing without the number of its run, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Ok(run) = std::env::var(CHILD) else {
@@ -73,7 +72,7 @@ fn child() {
         history::checkpoint(&engine, version, &content(run, version));
         if version % 4 != 1 {
             engine.wait().unwrap();
-            // All versions up to this one are.
+            // All versions up to this one are durable.
             writeln!(output, "durable {version}").unwrap();
             output.flush().unwrap();
         }
@@ -84,10 +83,10 @@ fn near(home: &Home, node: u64) -> PathBuf {
     home.near.with_extension(node.to_string())
 }
 
-/// Each acknowledged version with the run that wrote it.
+/// Asserts that each acknowledged version is there as the run that is given for it wrote it.
 fn check(home: &Home, node: u64, differences: bool, acknowledged: &BTreeMap<u64, u64>) {
     let engine = engine(&near(home, node), &home.far, false, differences);
-    // A kill may leave differences whose base did not get there: they stay, and none was acknowledged.
+    // A kill may leave differences whose base is missing. Such differences stay, and none of them was acknowledged.
     let damage = engine.damage();
     let is_orphan = |damage: &Damage| {
         let version = damage
@@ -111,7 +110,7 @@ fn no_kill_makes_an_acknowledged_version_stale() {
     let mut home = home();
     let mut draws = Draws::fresh();
     let (mut acknowledged, mut all): (BTreeMap<u64, u64>, usize) = (BTreeMap::new(), 0);
-    // Directories that hold differences are for engines that make some.
+    // Only engines with differences open directories that hold differences.
     let (each, mut differences) = ((kills / 2).clamp(1, 60), true);
     for run in 1..=kills {
         let node = draws.below(2);
@@ -132,7 +131,7 @@ fn no_kill_makes_an_acknowledged_version_stale() {
         if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
             let engine = engine(&near(&home, node), &home.far, false, differences);
             for version in before.map_or(0, |before| before + 1)..=*newest {
-                // Versions found at the start may be other runs', may never have been acknowledged, and may have gaps.
+                // Versions that the start found may belong to other runs, may never have been acknowledged, and may have gaps.
                 let writer = match version < *oldest {
                     true if engine.restore_size(version).is_err() => continue,
                     true => {

@@ -1,4 +1,4 @@
-//! An engine with nothing to do does nothing: its threads sleep until something happens.
+//! The threads of an idle engine sleep until there is work.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 
-/// How often each of the engine's threads has gone to sleep so far, by its number in this process.
+/// Returns for each thread of the engine, by its number, how often it has gone to sleep so far.
 fn sleeps() -> BTreeMap<String, u64> {
     let mut sleeps = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -33,12 +33,12 @@ fn sleeps() -> BTreeMap<String, u64> {
     sleeps
 }
 
-/// How long no thread wakes up: `TIERFLOW_IDLE_SECONDS`, or two seconds.
+/// Returns the time in which no thread may wake up: `TIERFLOW_IDLE_SECONDS`, or two seconds.
 fn window() -> Duration {
     Duration::from_secs(tierflow_testing::variable("TIERFLOW_IDLE_SECONDS", 2))
 }
 
-/// Lets an engine work, then looks whether it rests: within a minute there is a [`window`] in which no thread of it wakes up.
+/// Lets an engine work, and asserts that it rests afterwards: within a minute there is a [`window`] in which none of its threads wakes up.
 fn rests(what: &str, builder: EngineBuilder) {
     let engine = builder.build().unwrap();
     let bytes = vec![1; 2 * MIB];
@@ -82,7 +82,7 @@ fn builder(device: &Device) -> EngineBuilder {
 fn an_engine_with_nothing_to_do_does_not_wake_up() {
     let device = open(Choice::Host).unwrap();
     rests("tiers of its own", builder(&device));
-    // Another member, which lacks nothing and rests as well.
+    // Another member of the pool, which needs no memory and rests, too.
     let options = PoolOptions::new(64 << 20).slab(2 << 20);
     let pool = HostPool::in_process(options).unwrap();
     let _other = pool.join(8 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! Versions that become durable in the order of their numbers: none is missing before the newest, whatever happens.
+//! Versions become durable in the order of their numbers: none is missing before the newest, whatever happens.
 //!
 //! `TIERFLOW_KILLS=300` sets the number of kills; CI makes 12.
 
@@ -39,7 +39,7 @@ fn checkpoint(engine: &Engine, version: u64) {
     history::checkpoint(engine, version, &vec![version as u8; length_of(version)]);
 }
 
-/// Fails to keep version 0 once all four that are kept at a time have come, until that is over.
+/// Storage that fails to save version 0 once four saves, the most at a time, have come, until the test ends the failure.
 #[derive(Debug, Default)]
 struct Unlucky {
     is_over: AtomicBool,
@@ -65,7 +65,7 @@ impl Watch for Unlucky {
 }
 
 #[test]
-fn what_fails_is_not_overtaken() {
+fn no_later_version_becomes_durable_before_one_that_failed() {
     for in_order in [true, false] {
         let home = home();
         let vault = Watched::new(&home.far, Unlucky::default());
@@ -94,7 +94,7 @@ fn what_fails_is_not_overtaken() {
     }
 }
 
-/// Fails to keep version 0 once version 1 has come. Holds version 1 until it may go on.
+/// Storage that fails to save version 0 once version 1 has come, and holds version 1 until the test lets it go.
 #[derive(Debug, Default)]
 struct Unneeded {
     /// The number of saves of version 1, and true once it may go on.
@@ -174,7 +174,7 @@ fn an_engine_ends_though_versions_wait_for_their_turn() {
     }
 }
 
-/// The application. As a test of its own, without its directories, it has nothing to do.
+/// The application. Does nothing without directories, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Some(home) = std::env::var_os(CHILD).map(PathBuf::from) else {

@@ -1,4 +1,4 @@
-//! Checkpoints and restores without a copy, on the host back end.
+//! Tests of checkpoints and restores without a copy, on the host back end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
-/// A byte of a version's content.
+/// Returns the byte at a place of a version's content.
 fn byte(version: Version, at: usize) -> u8 {
     (version as usize * 31 + at / 7) as u8
 }
@@ -52,7 +52,7 @@ fn wait_empty(engine: &Engine) {
 }
 
 #[test]
-fn what_was_written_in_place_is_read_in_place() {
+fn bytes_written_in_place_are_read_in_place() {
     let engine = Engine::builder(&host())
         .device_cache(4 * MIB)
         .build()
@@ -78,7 +78,7 @@ fn what_was_written_in_place_is_read_in_place() {
     assert!(metrics.to_string().contains("produce"));
 }
 
-/// Caches far smaller than the history: produced on the way there, consumed on the way back.
+/// The caches are far smaller than the history, which is produced forwards and consumed backwards.
 #[test]
 fn a_history_larger_than_the_caches_comes_back_in_place() {
     let directory = tempfile::tempdir().unwrap();
@@ -123,16 +123,16 @@ fn a_slot_that_is_dropped_was_never_there() {
     drop(slot);
     produce(&engine, 5, MIB);
     assert_eq!(engine.versions(), [5]);
-    // Neither is one that is never given back; only its room is gone.
+    // A slot that is forgotten leaves no version either. Only its room is lost.
     let small = Engine::builder(&host()).host_cache(MIB).build().unwrap();
     std::mem::forget(small.call().produce(1, MIB).unwrap());
     assert_matches!(small.call().produce(2, 1), Err(Error::NoRoom { .. }));
     drop(small);
 }
 
-/// A thread that holds slots and asks for something else is never left waiting for itself.
+/// A thread that holds slots and makes another call never waits for its own slots.
 #[test]
-fn nobody_waits_for_a_slot() {
+fn a_thread_never_waits_for_its_own_slots() {
     let directory = tempfile::tempdir().unwrap();
     let engine = Engine::builder(&host())
         .device_cache(2 * MIB)
@@ -145,7 +145,7 @@ fn nobody_waits_for_a_slot() {
     assert_matches!(engine.call().produce(3, MIB), Err(Error::NoRoom { .. }));
     let field: Vec<u8> = (0..MIB).map(|at| byte(3, at)).collect();
     history::checkpoint(&engine, 3, &field);
-    // There is no room for it in the cache.
+    // The cache has no room for this version.
     let copy = engine.call().consume(3).unwrap();
     assert!(!copy.is_cached() && is_of(3, copy.bytes().unwrap()));
     copy.give_back();
@@ -225,7 +225,7 @@ fn threads_produce_and_consume_at_the_same_time() {
                             fill(&mut slot);
                             slot.commit();
                         }
-                        // The others' slots are in the way.
+                        // Slots of other threads fill the cache.
                         Err(Error::NoRoom { .. }) => {
                             let bytes: Vec<u8> = (0..size).map(|at| byte(version, at)).collect();
                             let regions = [Region::from(bytes.as_slice())];
@@ -245,7 +245,7 @@ fn threads_produce_and_consume_at_the_same_time() {
 }
 
 #[test]
-fn what_cannot_be_lent_is_refused() {
+fn versions_that_cannot_be_lent_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let files = Engine::builder(&host())
         .scratch(directory.path())
@@ -275,7 +275,7 @@ fn a_slot_may_hold_its_engine_and_no_other() {
     let slot = one.call().produce(1, 1000).unwrap();
     let slot = slot.owned(Arc::clone(&other));
     assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
-    // Given up, its number is free.
+    // The slot was given up, so its number is free.
     let mut slot = one
         .call()
         .produce(1, 1000)
@@ -286,14 +286,14 @@ fn a_slot_may_hold_its_engine_and_no_other() {
     slot.commit();
     let slot = one.call().consume(1).unwrap().owned(Arc::clone(&other));
     assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
-    // Given back, it was not consumed.
+    // The slot was given back unused, so its version was not consumed.
     let slot = one
         .call()
         .consume(1)
         .unwrap()
         .owned(Arc::clone(&one))
         .unwrap();
-    // In another thread, and with no other handle of the engine.
+    // Another thread uses the slot, which has the last handle of the engine.
     let last = Arc::downgrade(&one);
     drop(one);
     let read = std::thread::spawn(move || slot.bytes().map(|bytes| bytes == [7; 1000]));

@@ -1,4 +1,4 @@
-//! Versions that outlive the engine: what one life checkpointed, the next one finds, checks, restores, and goes on from.
+//! Versions outlive the engine: the next engine finds, checks and restores them, and continues from them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -88,7 +88,7 @@ fn the_next_engine_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+fn a_lost_node_loses_no_version_that_was_waited_for() {
     let home = home();
     let engine = builder()
         .node_local(&home.near)
@@ -110,7 +110,7 @@ fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
 }
 
 #[test]
-fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
+fn versions_on_the_node_alone_are_flushed_by_the_next_engine() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();
     (0..5).for_each(|version| checkpoint(&engine, version, length_of(version)));
@@ -222,7 +222,7 @@ fn damage_is_named_and_an_older_version_offered() {
     assert_eq!((named, *older), (&path, Some(6)));
     assert_eq!(engine.latest(Some(9)), Some(6));
     assert_restores(&engine, 6, length_of(6));
-    // The run goes on, and writes that version again.
+    // The run continues, and writes that version again.
     engine.discard(9).unwrap();
     checkpoint(&engine, 9, 100);
     engine.wait().unwrap();
@@ -280,19 +280,19 @@ fn a_damaged_copy_is_read_from_the_storage_below() {
         tiers.iter().map(|tier| tier.damaged).collect::<Vec<_>>()
     };
     assert_eq!(damaged(&engine), [0, 1, 0]);
-    // Known by now: it is not read again.
+    // The engine knows of the damage now, and does not read that copy again.
     assert_restores(&engine, 6, length_of(6));
     assert_eq!(damaged(&engine), [0, 1, 0]);
     drop(engine);
     let engine = both();
-    // Prefetched, too.
+    // A prefetch does not read it either.
     engine.hint([6]);
     engine.hints().prefetch_start();
     assert_restores(&engine, 6, length_of(6));
 }
 
 #[test]
-fn what_is_discarded_is_gone_from_the_disk() {
+fn a_discarded_version_is_removed_from_the_disk() {
     let home = home();
     let both = || builder().node_local(&home.near).external(&home.far);
     let engine = both().build().unwrap();
@@ -391,7 +391,7 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
         engine.call().within(Duration::from_millis(50)).wait(),
         Err(Error::TimedOut { .. })
     );
-    // Checkpoints and restores go on meanwhile.
+    // Checkpoints and restores work meanwhile.
     checkpoint(&engine, 3, length_of(3));
     (0..4).for_each(|version| assert_restores(&engine, version, length_of(version)));
     vault.resume();
@@ -415,7 +415,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
         .unwrap();
     vault.halt();
     checkpoint(&engine, 3, length_of(3));
-    // On the node, and under way to where nothing answers.
+    // The version is on the node, and under way to storage that does not answer.
     while !vault.is_met() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -432,7 +432,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
             again => break again.unwrap(),
         }
     };
-    // The next engine brings it on.
+    // The next engine copies the version to external storage.
     engine.wait().unwrap();
     assert_eq!(listed(&home.far), [3]);
 }

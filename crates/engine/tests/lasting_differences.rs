@@ -1,5 +1,5 @@
-//! Versions that lie as differences in directories that outlive the engine: what one life stored, the next one restores,
-//! builds on, gives up and prunes; and a process that is killed on the way loses nothing that it reported.
+//! Directories that outlive the engine hold versions as differences. The next engine restores and discards them, and builds on them.
+//! A process that is killed loses no version that it reported.
 //!
 //! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
 
@@ -39,7 +39,7 @@ fn of(device: &Device) -> EngineBuilder {
         .dedup(Tree { chunk: 64 })
 }
 
-/// Compresses. The changed bytes hardly shrink, but the first version of each chain does.
+/// Returns the builder of an engine that also compresses. The changed bytes hardly shrink, but the first version of each chain does.
 fn compressing(device: &Device) -> EngineBuilder {
     of(device).compress(Compression::lossless(Value::I64).always())
 }
@@ -108,7 +108,7 @@ fn lives_of_chains(build: &dyn Fn() -> EngineBuilder) {
         |home, builder| builder.node_local(&home.near),
         |home, builder| builder.node_local(&home.near).external(&home.far),
         |home, builder| builder.external(home.far.with_extension("only")),
-        // From device memory to the directory at once.
+        // Versions go from device memory to the directory at once.
         |home, builder| {
             builder
                 .host_cache(0)
@@ -136,7 +136,7 @@ fn lives_of_chains(build: &dyn Fn() -> EngineBuilder) {
                 .rev()
                 .for_each(|version| assert_restores(&engine, version));
         }
-        // In each life two chains, each of a whole checkpoint and small differences.
+        // Each engine stores two chains of a whole checkpoint and small differences.
         for directory in [&home.near, &home.far]
             .into_iter()
             .filter(|path| path.exists())
@@ -156,7 +156,7 @@ fn lives_of_chains(build: &dyn Fn() -> EngineBuilder) {
 }
 
 #[test]
-fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+fn a_lost_node_loses_no_version_that_was_waited_for() {
     let home = home();
     let both = || builder().node_local(&home.near).external(&home.far);
     let engine = both().build().unwrap();
@@ -172,7 +172,7 @@ fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
 }
 
 #[test]
-fn what_others_build_upon_stays_with_them_and_goes_with_them() {
+fn bases_stay_and_go_with_the_versions_that_build_upon_them() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();
     (0..12).for_each(|version| checkpoint(&engine, version));
@@ -182,7 +182,7 @@ fn what_others_build_upon_stays_with_them_and_goes_with_them() {
     assert_restores(&engine, 11);
     drop(engine);
     assert_eq!(listed(&home.near).len(), 12);
-    // The next one finds them, and gives them up for good once none builds upon them.
+    // The next engine finds them, and removes them once no version builds upon them.
     let engine = builder().node_local(&home.near).build().unwrap();
     assert_eq!(engine.versions(), (0..12).collect::<Vec<_>>());
     (0..12).for_each(|version| engine.discard(version).unwrap());
@@ -195,7 +195,7 @@ fn what_others_build_upon_stays_with_them_and_goes_with_them() {
 }
 
 #[test]
-fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
+fn retention_keeps_the_newest_versions_and_their_bases_alone() {
     let home = home();
     for life in 0..3 {
         let engine = builder()
@@ -229,7 +229,7 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
         let builder = builder().tier(near).external(&home.far);
         builder.after_restore(AfterRestore::Keep)
     };
-    // Each life begins a chain of its own.
+    // Each engine begins its own chain.
     let mut engine = limited().build().unwrap();
     for version in 0..100 {
         if version % 16 == 15 {
@@ -248,7 +248,7 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
     let pieces = || repository.own_pieces().unwrap();
     let bytes: u64 = pieces().iter().map(|piece| piece.bytes).sum();
     assert!(bytes <= 3 * SIZE as u64, "{bytes} bytes on the node");
-    // Some are there without what they build upon, which the next life knows of from beyond the node.
+    // The node has some differences without their bases. The next engine finds the bases on external storage.
     assert!(pieces().len() > listed(&home.near).len());
     let engine = limited().build().unwrap();
     let tiers = engine.metrics().tiers;
@@ -264,7 +264,7 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
 #[test]
 fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let home = home();
-    // Each life begins a chain of its own.
+    // Each engine begins its own chain.
     for versions in [0..16, 16..20] {
         let engine = builder().node_local(&home.near).build().unwrap();
         versions.for_each(|version| checkpoint(&engine, version));
@@ -278,7 +278,7 @@ fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let [first, second] = begins[..] else {
         panic!("{begins:?}")
     };
-    // Small ones share a segment: the first bytes of its payload are the first version's.
+    // Small versions share a segment. The first bytes of its payload belong to the first version.
     let segments = std::fs::read_dir(home.near.join("rank-0")).unwrap();
     let segment = segments
         .map(|entry| entry.unwrap().path())
@@ -300,7 +300,7 @@ fn damage_to_one_is_damage_to_those_that_build_upon_it() {
 }
 
 #[test]
-fn what_builds_upon_nothing_never_takes_another_for_its_base() {
+fn a_difference_without_its_base_never_takes_another_for_it() {
     for lost in ["near", "far"] {
         let home = home();
         let both = || builder().node_local(&home.near).external(&home.far);
@@ -308,7 +308,7 @@ fn what_builds_upon_nothing_never_takes_another_for_its_base() {
         (0..12).for_each(|version| checkpoint(&engine, version));
         engine.wait().unwrap();
         drop(engine);
-        // As a crash leaves it that came when differences were written, and the one that they build upon was not.
+        // The state after a crash at which differences were written, and their base was not.
         for directory in [&home.near, &home.far] {
             let repository = Repository::open(directory, Options::default()).unwrap();
             repository.remove_even_bases(&BTreeSet::from([5])).unwrap();
@@ -365,7 +365,7 @@ fn an_engine_without_the_stage_says_what_it_needs() {
         .for_each(|version| assert_restores(&engine, version));
 }
 
-/// About every other process compresses differences, too.
+/// Returns the builder of an engine with differences. About every other process also compresses them.
 fn both(directory: &Path) -> EngineBuilder {
     let device = open(Choice::Host).unwrap();
     let builder = match std::process::id().is_multiple_of(2) {
@@ -378,7 +378,7 @@ fn both(directory: &Path) -> EngineBuilder {
     builder.retention(Retention::newest(NEWEST))
 }
 
-/// The process that is killed. As a test of its own, without its directory, it has nothing to do.
+/// The process that is killed. Does nothing without a directory, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
@@ -392,7 +392,7 @@ fn child() {
     let mut output = std::io::stdout();
     for version in newest.map_or(0, |newest| newest + 1).. {
         history::checkpoint(&engine, version, &content_near(version));
-        // Some are left to themselves.
+        // The process does not wait for every fourth version.
         if version % 4 != 1 {
             engine.wait().unwrap();
             writeln!(output, "durable {version}").unwrap();
@@ -412,7 +412,7 @@ fn no_kill_loses_or_tears_a_version_that_was_durable() {
         let mut child = Process::start(child.env(DIRECTORY, home.path()), "durable ");
         let mut reports = child.live(&mut draws, 20_000..420_000);
         reports.extend(child.kill());
-        // The last one may be cut off.
+        // The kill may cut off the last report.
         reported.extend(
             reports
                 .iter()
@@ -440,7 +440,7 @@ fn check(directory: &Path, reported: &BTreeSet<u64>) {
     let newest = held.last().copied().unwrap_or_default();
     for &version in &held {
         match restore(&engine, version) {
-            // The version is being given up for newer ones.
+            // The retention discarded this version for newer ones.
             Err(Error::Unknown { .. } | Error::Discarded { .. }) => {
                 assert!(version + NEWEST as u64 <= newest, "version {version}");
             }

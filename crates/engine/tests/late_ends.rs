@@ -1,4 +1,4 @@
-//! Slots that end behind a stream whose work ends late, as kernels do on a GPU: the caller runs ahead of the device, and the memory of a
+//! Slots end behind a stream whose work ends late, as kernels on a GPU do: the caller runs ahead of the device, and the memory of a
 //! consumed version is free only when the stream has read it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::host;
 use tierflow_engine::{AfterRestore, Cause, Engine, HopMetrics, Version};
 
-/// Bytes of a chunk: more than one transfer carries, so that two workers fetch to the memory of one consumed chunk.
+/// Bytes of a chunk. A transfer carries fewer, so two workers fetch to the memory of one consumed chunk.
 const CHUNK: usize = 24 << 20;
 const CHUNKS: u64 = 20;
 /// Chunks that the device cache holds.
@@ -19,7 +19,7 @@ fn upwards(engine: &Engine) -> Option<HopMetrics> {
     hops.find(|hop| (hop.from, hop.to) == ("host", "device"))
 }
 
-/// Waits until a version is wholly on the device: nothing is on its way, and `consume` would lend it in place.
+/// Waits until `chunks` chunks in all have come to the device, so that no transfer is under way and `consume` would lend in place.
 fn wait_for_arrivals(engine: &Engine, chunks: u64) {
     let begun = Instant::now();
     let bytes = chunks * CHUNK as u64;
@@ -52,7 +52,7 @@ fn prefetching_goes_on_behind_slots_that_end_late() {
             slot.commit_after(&stream).unwrap();
             std::thread::sleep(Duration::from_millis(1));
             assert!(ends.reach_next());
-            // Flushes of several versions may end in any order: the device cache would evict another one than the oldest.
+            // Flushes of several versions may end in any order, and the device cache would then evict another version than the oldest.
             engine.wait().unwrap();
         }
         engine.hints().prefetch_start();
@@ -64,7 +64,7 @@ fn prefetching_goes_on_behind_slots_that_end_late() {
                 wait_for_arrivals(&engine, shot * fetched + there);
             }
             consume(&engine, version, &stream);
-            // The memory is asked for while the stream still reads it.
+            // The engine wants the memory while the stream still reads it.
             std::thread::sleep(Duration::from_millis(2));
             assert!(ends.reach_next());
         }

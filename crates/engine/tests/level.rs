@@ -1,4 +1,4 @@
-//! Memory of an engine that writes versions for a long time.
+//! The memory of an engine that writes versions for a long time does not grow.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -12,15 +12,15 @@ use tierflow_store::Retention;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// One test counts at a time.
+/// Held by a test while it counts, as the allocator counts for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Versions between two looks at the memory, and looks.
+/// Versions between two measurements of the memory, and number of measurements.
 const VERSIONS: u64 = 50;
 const LOOKS: usize = 960;
 
-/// The bytes that a version may take for good: an entry of a map of numbers takes 24. Up to 256 versions that a tier gave up are removed
-/// together, so what is held differs by some 8 bytes a version from one look to the next.
+/// Bytes that a version may take permanently. An entry of a map of numbers takes 24. Up to 256 versions that a tier discarded are removed
+/// together, so the held memory differs by some 8 bytes a version from one measurement to the next.
 const MOST_BYTES: i64 = 16;
 
 fn held() -> i64 {
@@ -28,8 +28,8 @@ fn held() -> i64 {
     stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
 }
 
-/// Lets `step` take in many versions. The last two quarters of them do not both leave more memory taken than the quarter before. Versions
-/// that are given up are removed many at a time, and a removal that is late takes memory for that time: 0.5 MB were seen on busy cores.
+/// Lets `step` take in many versions, and asserts that the memory does not grow in both of the last two quarters. A single quarter may grow:
+/// discarded versions are removed many at a time, and a late removal takes memory until then. 0.5 MB were seen on busy cores.
 fn stays_level(mut step: impl FnMut(u64)) {
     let mut next = 0;
     let mut looks = [0; LOOKS];
@@ -41,7 +41,7 @@ fn stays_level(mut step: impl FnMut(u64)) {
         *look = held();
     }
     let quarter = LOOKS / 4;
-    // The least that was held is what stays.
+    // The memory that stays is the least that was held in a quarter.
     let least = |looks: &[i64]| looks.iter().copied().min().unwrap();
     let quarters: Vec<i64> = looks.chunks(quarter).map(least).collect();
     let grown = quarters[1..].windows(2).map(|pair| pair[1] - pair[0]);
@@ -55,7 +55,7 @@ fn engine(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Engine {
     build(builder.host_cache(8 << 20)).build().unwrap()
 }
 
-/// Bytes of a version: some have 20 times as many.
+/// Returns the bytes of a version. Every eleventh has 20 times as many.
 fn size_of(version: u64) -> usize {
     let large = if version.is_multiple_of(11) { 20 } else { 1 };
     8 * (1 + version as usize * 7919 % 1500) * large
@@ -96,7 +96,7 @@ fn versions_that_were_restored_or_discarded_take_no_memory() {
     let (bytes, mut into) = (vec![7; 1 << 20], vec![0; 1 << 20]);
     stays_level(|version| {
         let size = size_of(version);
-        // Numbers with gaps between them, as those of VELOC's checkpoints.
+        // The numbers have gaps, as those of VELOC's checkpoints do.
         let version = 3 * version;
         engine.hint([version]);
         let region = Region::from(&bytes[..size]);

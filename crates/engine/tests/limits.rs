@@ -1,4 +1,4 @@
-//! The node-local directory has no more bytes than its limit allows, at any time.
+//! The node-local directory never has more bytes than its limit.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -10,7 +10,8 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, Tier};
 use tierflow_store::{Faults, Options, Repository};
 
-/// The bytes of the files below a directory, in blocks, at a moment at which none comes or goes.
+/// Returns the bytes of the files below a directory in whole blocks. Lists the files until two lists agree, so that none came or went
+/// meanwhile.
 fn used(directory: &Path) -> u64 {
     let mut before = files(directory);
     loop {
@@ -22,7 +23,7 @@ fn used(directory: &Path) -> u64 {
     }
 }
 
-/// The files below a directory, each with its length in blocks of 4 KiB.
+/// Returns the files below a directory, each with its length in whole blocks of 4 KiB.
 fn files(directory: &Path) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -30,7 +31,7 @@ fn files(directory: &Path) -> Vec<(u64, u64)> {
     };
     for entry in entries {
         let path = entry.unwrap().path();
-        // Some are renamed or removed meanwhile.
+        // A file may be renamed or removed meanwhile.
         let Ok(metadata) = path.symlink_metadata() else {
             continue;
         };
@@ -46,8 +47,8 @@ fn files(directory: &Path) -> Vec<(u64, u64)> {
 const ALL: u64 = 96;
 const THREADS: usize = 3;
 
-/// Writes many versions by some threads. Returns the most bytes that the directory had meanwhile. All versions reach external
-/// storage, and the directory is used.
+/// Writes many versions by several threads. Returns the most bytes that the directory had meanwhile. Asserts that all versions reached
+/// external storage, and that the directory was used.
 fn most(limit: u64, lengths: &[usize]) -> u64 {
     let home = tempfile::tempdir().unwrap();
     let (near, far) = (home.path().join("near"), home.path().join("far"));
@@ -113,7 +114,7 @@ fn versions_in_flight_stay_within_the_limit() {
     }
 }
 
-/// A file of the node's directory that cannot be removed: it is busy, or belongs to another user by now.
+/// A file of the node's directory cannot be removed, as it is busy or belongs to another user by now. The file counts against the limit.
 #[test]
 fn a_file_that_cannot_be_removed_counts_and_holds_nothing_up() {
     const LIMIT: u64 = 8 << 20;
@@ -145,7 +146,8 @@ fn a_file_that_cannot_be_removed_counts_and_holds_nothing_up() {
         let pieces = near.own_pieces().unwrap();
         pieces.iter().map(|one| one.version).collect::<Vec<_>>()
     };
-    // Others still take turns beside it. The newest may have gone past the full node to the external storage, as without such a file.
+    // Other versions still replace each other in the rest. The newest may have gone past the full node to external storage, as without such
+    // a file.
     let now = there();
     assert!(
         now.contains(&0) && now.iter().any(|version| *version > 4),

@@ -1,5 +1,5 @@
-//! Long histories of which little changes: they take as little room as the lineage alone makes of them, and a restore of
-//! any version reads at most as many checkpoints as were chosen, on the host back end.
+//! Long histories in which little changes, on the host back end, take as little room as the differences of the lineage alone, and
+//! the restore of any version reads at most the chosen number of checkpoints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,19 +17,19 @@ use tierflow_store::{Options, Repository};
 const SIZE: usize = 256 << 10;
 const HOW: Tree = Tree { chunk: 64 };
 
-/// How the state of an application changes between two checkpoints.
+/// The change of an application's state between two checkpoints.
 #[derive(Clone, Copy)]
 struct Change {
     /// Bytes of the state.
     size: usize,
     /// Words of eight bytes that change.
     words: usize,
-    /// Bytes from the start of the state on among which they are.
+    /// The changed words are among so many bytes from the start of the state on.
     among: usize,
 }
 
 impl Change {
-    /// Changes words anywhere.
+    /// Returns a change of `words` words anywhere in the state.
     const fn anywhere(words: usize) -> Self {
         let (size, among) = (SIZE, SIZE);
         Self { size, words, among }
@@ -78,7 +78,7 @@ impl States {
     }
 }
 
-/// Bytes that the lineage alone makes of the versions.
+/// Returns the bytes of the differences that the lineage alone makes of the versions.
 fn lineage_bytes(versions: u64, change: Change) -> u64 {
     let mut lineage = Lineage::new(Config::from(HOW)).unwrap();
     let mut states = States::new(change);
@@ -97,15 +97,14 @@ fn builder(size: usize, host_cache: usize) -> EngineBuilder {
         .dedup(HOW)
 }
 
-/// Bytes that went from the fastest tier to the one below.
+/// Returns the bytes that went from the fastest tier to the one below.
 fn flushed(engine: &Engine) -> u64 {
     let hops = engine.metrics().hops.into_iter();
     let down = hops.filter(|hop| hop.from == "device" && hop.to == "host");
     down.map(|hop| hop.bytes).sum()
 }
 
-/// Takes versions in, and restores some of them. Returns the bytes of their differences, for each byte of those of the lineage
-/// alone.
+/// Takes versions in, and restores some of them. Returns the ratio of the bytes that were flushed to those of the lineage alone.
 fn stored_for_the_lineages(engine: &Engine, versions: u64, change: Change) -> f64 {
     let mut states = States::new(change);
     for version in 0..versions {
@@ -134,9 +133,9 @@ fn stored_for_the_lineages(engine: &Engine, versions: u64, change: Change) -> f6
 struct Stored {
     /// Bytes of all of them.
     bytes: u64,
-    /// The versions that build upon nothing.
+    /// Number of versions without a base.
     begun: usize,
-    /// Bytes that a restore of one of them needs, at most.
+    /// The most bytes that the restore of a version reads.
     read: u64,
 }
 
@@ -191,14 +190,14 @@ fn as_small_as_the_lineage_alone_over_1024_versions() {
 
 #[test]
 fn headers_and_entries_as_long_as_a_checkpoint_are_not_read_on() {
-    // Here, 272 bytes for 20 chunks of 64 bytes: those of 964 versions are as long as a checkpoint.
+    // The header and the entries of 20 chunks of 64 bytes take 272 bytes. The headers and entries of 964 versions are as long as a checkpoint.
     let engine = builder(SIZE, 32 << 20).build().unwrap();
     let share = stored_for_the_lineages(&engine, 1200, Change::anywhere(20));
     assert!(share <= 1.05, "{share}");
 }
 
 #[test]
-fn what_changes_in_one_place_is_stored_as_the_lineage_alone_does() {
+fn changes_in_one_place_take_as_little_room_as_in_the_lineage_alone() {
     let change = Change {
         size: SIZE,
         words: 300,
@@ -252,7 +251,7 @@ fn a_restore_from_storage_reads_at_most_the_chosen_number_of_checkpoints() {
         (0..60).for_each(|version| assert_restores(&engine, version, again.step()));
         drop(engine);
         let stored = stored_in(directory.path());
-        // A version that builds upon nothing is a header longer than the checkpoint.
+        // A version without a base is longer than the checkpoint by a header.
         let most = (u64::from(reads) * SIZE as u64).max(SIZE as u64 + 192);
         assert!(stored.read <= most, "{} bytes", stored.read);
         all.push(stored);
@@ -269,7 +268,7 @@ fn a_restore_from_storage_reads_at_most_the_chosen_number_of_checkpoints() {
 }
 
 #[test]
-fn what_is_kept_for_others_alone_is_bounded_too() {
+fn bases_of_discarded_versions_are_bounded_too() {
     let engine = builder(SIZE, 32 << 20).build().unwrap();
     let mut states = States::new(Change::anywhere(200));
     let mut most = 0;
@@ -281,7 +280,7 @@ fn what_is_kept_for_others_alone_is_bounded_too() {
         }
         most = most.max(history::used(&engine, "host"));
     }
-    // The chain of the newest version, and the next one while it begins.
+    // The host holds the chain of the newest version, and the beginning of the next chain.
     assert!(most <= 4 * SIZE as u64, "{most} bytes for one version");
     assert_restores(&engine, 399, &states.state);
 }
@@ -289,12 +288,12 @@ fn what_is_kept_for_others_alone_is_bounded_too() {
 /// A step of an application.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Changes so many words and takes checkpoints, so many times.
+    /// Changes words and takes a checkpoint, several times.
     Checkpoint {
         words: usize,
         times: u64,
     },
-    /// Gives up each held version whose number leaves this remainder divided by 5.
+    /// Discards each held version whose number has this remainder modulo 5.
     Discard {
         remainder: u64,
     },
@@ -318,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_is_given_up_what_is_held_comes_back(
+    fn held_versions_come_back_whatever_is_discarded(
         steps in steps(),
         reads in 1_u32..5,
         only_memory in any::<bool>(),
@@ -369,7 +368,7 @@ proptest! {
                     engine.wait().unwrap();
                     drop(engine);
                     engine = open();
-                    // A version that others build upon is found again.
+                    // The next engine finds discarded versions that others build upon.
                     for version in engine.versions() {
                         if !held.contains_key(&version) {
                             engine.discard(version).unwrap();

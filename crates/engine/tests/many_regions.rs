@@ -1,4 +1,4 @@
-//! Checkpoints of very many regions, of all lengths, in the memory of the device, of the host, and of the process.
+//! Checkpoints have very many regions of all lengths, in the memory of the device, of the host, and of the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ struct Application {
     own: Vec<u8>,
 }
 
-/// In which memory a region lies, and where.
+/// The memory of a region, as an index, and its range there.
 type Place = (usize, Range<usize>);
 
 impl Application {
@@ -44,7 +44,7 @@ impl Application {
         }
     }
 
-    /// Another with other bytes, to restore to.
+    /// Returns another application with other bytes, to restore to.
     fn other(&self) -> Self {
         Self::new(&self.device, 77)
     }
@@ -58,7 +58,7 @@ impl Application {
         places.iter().map(region).collect()
     }
 
-    /// The places of each kind do not overlap; those of the process's memory ascend.
+    /// Returns the regions at these places. Places of one kind must not overlap, and those in the process's memory must ascend.
     fn regions_mut<'a>(&'a mut self, places: &[Place]) -> Vec<RegionMut<'a>> {
         let (mut rest, mut cut) = (self.own.as_mut_slice(), 0);
         let mut regions = Vec::new();
@@ -92,8 +92,8 @@ impl Application {
     }
 }
 
-/// Regions of any length, many of them empty. Regions of one memory are adjacent or apart; regions of device and host
-/// are mixed.
+/// Returns places of regions of any length, many of them empty. Regions of one memory are adjacent or apart, and regions of device and
+/// host are mixed.
 fn places(draws: &mut Draws, count: usize) -> Vec<Place> {
     let mut at = [0; 3];
     let mut places: Vec<Place> = (0..count)
@@ -120,7 +120,7 @@ fn places(draws: &mut Draws, count: usize) -> Vec<Place> {
     places
 }
 
-/// All of them come back, and so do some of them, asked for in another order.
+/// Asserts that all regions are restored, and that some of them are in another order.
 fn come_back(device: &Device, builder: &dyn Fn() -> EngineBuilder, (seed, count): (u64, usize)) {
     let mut draws = Draws(seed);
     let application = Application::new(device, seed);
@@ -172,7 +172,7 @@ fn everywhere(device: &Device, (seeds, count): (Range<u64>, usize)) {
         let seed = 0x9E37_79B9 + seed;
         let cached = || Engine::builder(device).device_cache(64 * MIB);
         come_back(device, &cached, (seed, count));
-        // The first of it in one cache, the rest in the other.
+        // The checkpoint begins in one cache and continues in the other.
         let spread = || {
             Engine::builder(device)
                 .device_cache(2 * MIB)
@@ -193,7 +193,7 @@ fn regions_of_all_kinds_come_back_from_everywhere() {
 }
 
 #[test]
-fn so_do_very_many() {
+fn very_many_regions_come_back_from_everywhere() {
     everywhere(&open(Choice::Host).unwrap(), (20..21, 3000));
 }
 

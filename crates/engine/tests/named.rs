@@ -1,4 +1,4 @@
-//! Regions by name: whatever holds a version, each of its regions comes back alone, and the files say what it is.
+//! Tests of named regions: each region of a version is restored alone from every tier, and the files have its name, type and shape.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,12 +16,12 @@ use tierflow_store::{Options, Repository, Snapshot};
 use tierflow_testing::assert_matches;
 
 const TEMPERATURE: [u64; 2] = [25, 41];
-/// Larger than a block of the files, and no multiple of one.
+/// The shape of an array that is larger than a block of the files, and no multiple of one.
 const VELOCITY: [u64; 3] = [3, 5, 20_003];
 const VELOCITY_BYTES: usize = 3 * 5 * 20_003 * 4;
 const NAMES: [&str; 5] = ["temperature", "seed", "region-2", "velocity", "nothing"];
 
-/// The bytes of each region of a version; most are as they were before.
+/// Returns the bytes of each region of a version. Most are those of the version before.
 fn content(version: Version) -> [Vec<u8>; 5] {
     let bytes = |length: usize, salt: usize| -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..length).map(|i| ((i * 131 + salt) >> 3) as u8).collect();
@@ -40,7 +40,7 @@ fn whole(version: Version) -> Vec<u8> {
 
 fn checkpoint(engine: &Engine, device: &Device, version: Version) {
     let [temperature, seed, plain, velocity, nothing] = content(version);
-    // Some lies in the middle of memory of the device.
+    // The region is in the middle of device memory.
     let memory = device.alloc(temperature.len() + 64).unwrap();
     let within = 32..32 + temperature.len();
     fill(device, &memory, within.start, &temperature);
@@ -76,7 +76,8 @@ fn assert_regions(regions: &[RegionInfo]) {
     assert_eq!(said, expected.collect::<Vec<_>>());
 }
 
-/// Every region alone, some together, into memory of both kinds; then the version is held still, and comes back as a whole.
+/// Restores every region alone, and some together, into memory of both kinds. The engine still holds the version then, and restores it as a
+/// whole.
 fn assert_all_come_back(engine: &Engine, device: &Device, version: Version) {
     assert_regions(&engine.regions(version).unwrap());
     let expected = content(version);
@@ -154,7 +155,7 @@ fn regions_come_back_by_name_from_caches_and_scratch_files() {
 }
 
 #[test]
-fn files_say_what_the_regions_are_and_the_next_engine_knows() {
+fn files_describe_the_regions_for_the_next_engine() {
     let tiers: [fn(EngineBuilder) -> EngineBuilder; 3] = [
         |builder| builder,
         |builder| builder.host_cache(3 * size()),
@@ -189,7 +190,7 @@ fn files_say_what_the_regions_are_and_the_next_engine_knows() {
                 }
             }
         }
-        // A version keeps its names on the way to the host's memory and back to a directory that lost it.
+        // A version keeps its names when it is fetched to host memory and written again to a directory that lost it.
         std::fs::remove_dir_all(&home.near).unwrap();
         for _life in 0..2 {
             let (device, engine) = start();
@@ -247,14 +248,14 @@ fn large_regions_pass_through_what_is_staged_at_a_time() {
 }
 
 #[test]
-fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
+fn a_version_without_names_is_one_region_and_reused_numbers_forget_names() {
     let home = home();
     let bytes = content(0)[0].clone();
     let builder = host().1.after_restore(AfterRestore::Keep);
     let engine = builder.external(&home.far).build().unwrap();
     let plain = Region::from(bytes.as_slice());
     let array = plain.clone().array("a", Element::F64, &TEMPERATURE);
-    // A number that is used again.
+    // The number of a discarded version with names is used again.
     engine.checkpoint(1, &[array]).unwrap();
     engine.discard(1).unwrap();
     engine.close().unwrap();
@@ -265,7 +266,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
             .unwrap();
     }
     engine.close().unwrap();
-    // Versions from before names look the same.
+    // Versions 1 and 2 look like versions of releases that had no names.
     let engine = host().1.external(&home.far).build().unwrap();
     for version in [1, 2] {
         let regions = engine.regions(version).unwrap();
@@ -282,7 +283,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
         assert!(back == [bytes.clone(), bytes.clone()].concat());
     }
     drop(engine);
-    // And what another program saved is known by its names.
+    // A version that another program saved has the names of its regions.
     let repository = Repository::open(&home.far, Options::default()).unwrap();
     let regions = [
         tierflow_store::Region::new("x", &bytes),
@@ -319,7 +320,7 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
             Err(Error::NamedRegion { version: 1, .. })
         );
     }
-    // The number is free.
+    // The refused call left the number free.
     let good = [plain().array("a", Element::F64, &[10]), plain().named("b")];
     engine.checkpoint(1, &good).unwrap();
     let (mut first, mut second) = ([0; 80], [0; 80]);
@@ -347,7 +348,8 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
     assert!(matches!(error, Error::Unknown { version: 2 }), "{error}");
 }
 
-/// From 1 024 names on, those of versions that are gone are looked for, some at a time. The new version may be among these.
+/// From 1 024 names on, the engine forgets the names of versions that it no longer has, some at a time. The engine must keep the names of the
+/// version that is just taken in.
 #[test]
 fn a_small_version_keeps_its_names_while_old_ones_are_looked_for() {
     let device = open(Choice::Host).unwrap();
@@ -379,7 +381,7 @@ fn a_version_that_storage_could_not_keep_is_refused_before_it_is_taken_in() {
         engine.checkpoint(1, &regions),
         Err(Error::NamedRegion { .. })
     );
-    // Its number is free, and one region fewer is as many as a record has.
+    // The number is free. With one region fewer, the version has as many regions as a record may have.
     engine.checkpoint(1, &regions[1..]).unwrap();
     let long = "x".repeat(1020);
     let names: Vec<String> = (0..65_535)
@@ -408,7 +410,7 @@ fn the_piece_of_a_version_that_is_cached_lies_where_it_outlives_the_engine() {
     engine.wait().unwrap();
     let piece = engine.piece(1, None).unwrap();
     assert_eq!(tierflow_engine::read_piece(&piece).unwrap(), bytes);
-    // A call that asks for nothing succeeds.
+    // A call for no regions succeeds.
     engine.call().restore_regions(1, &mut []).unwrap();
     assert_eq!(engine.metrics().restore.failed, 0);
 }

@@ -1,4 +1,4 @@
-//! Numbers of versions: several users of one engine choose them, and numbers that are free again serve new versions.
+//! Tests of version numbers: several users of one engine reserve them, and free numbers serve new versions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -79,7 +79,7 @@ fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
     assert_eq!(engine.reserve(1).unwrap(), 2043..2044);
 }
 
-/// The first version with the number has no bytes; the second one is produced in place.
+/// The first version with the number has no bytes. The second one is produced in place.
 #[test]
 fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
     let home = home();
@@ -102,7 +102,7 @@ fn a_number_of_a_checkpoint_without_bytes_serves_one_with_bytes() {
     }
 }
 
-/// The plan counts a byte for such a version, and its record has none.
+/// The plan counts one byte for a version without bytes, and its record has none.
 #[test]
 fn a_version_without_bytes_is_prefetched() {
     let home = home();

@@ -1,5 +1,5 @@
-//! A start reads, leaves its lock and reports. A start deletes nothing, needs no space, and changes no later decision,
-//! wherever it ends.
+//! The start of an engine reads, takes its lock and reports damage. A start deletes nothing, needs no space, and changes no later decision,
+//! wherever it is interrupted.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -20,10 +20,10 @@ use tierflow_engine::{Engine, EngineBuilder, Tier, Version};
 use tierflow_store::{Faults, Options, Repository};
 use tierflow_testing::copy_directory;
 
-/// So many tries are made of one read.
+/// Tries that the engine makes of one read.
 const TRIES: u64 = 3;
 
-/// Bytes of a version of a run; little differs from version to version.
+/// Returns the bytes of a version of a run. Little differs from version to version.
 fn content(run: u64, version: Version) -> Vec<u8> {
     let mut bytes = changing::content(version);
     bytes[..8].copy_from_slice(&run.to_le_bytes());
@@ -41,7 +41,7 @@ fn write(builder: EngineBuilder, run: u64, versions: Range<Version>) {
     engine.close().unwrap();
 }
 
-/// Of versions that are stored whole.
+/// Returns the builder of an engine that stores versions whole.
 fn plain() -> EngineBuilder {
     let builder = Engine::builder(&open(Choice::Host).unwrap());
     let builder = builder.device_cache(2 * changing::SIZE);
@@ -60,7 +60,7 @@ fn both(home: &Home) -> EngineBuilder {
     near(home).external(&home.far)
 }
 
-/// The versions that an engine offers, with the run that wrote each one's bytes.
+/// Returns the versions that an engine offers, each with the run that wrote its bytes.
 fn offered(engine: &Engine) -> BTreeMap<Version, u64> {
     let run = |version| {
         let bytes = restored(engine, version);
@@ -76,7 +76,7 @@ fn of_run(run: u64, versions: Range<Version>) -> BTreeMap<Version, u64> {
     versions.map(|version| (version, run)).collect()
 }
 
-/// The pieces in a directory, whether or not what they build upon is there.
+/// Returns the versions of the pieces in a directory, including those without their base.
 fn pieces(directory: &Path) -> Vec<Version> {
     let repository = Repository::read_only(directory, Options::default()).unwrap();
     let pieces = repository.own_pieces().unwrap();
@@ -89,15 +89,15 @@ fn remove(directory: &Path, versions: Range<Version>) {
     repository.remove_even_bases(&versions).unwrap();
 }
 
-/// Versions 0 to 11 are one chain. The node gave 0 to 5 up for room, and was left before 9 to 11 got below: the differences on the
-/// node build upon version 5, which lies below alone.
+/// Makes a history in which versions 0 to 11 are one chain. The node removed 0 to 5 for room, and 9 to 11 never reached external storage.
+/// The differences on the node build upon version 5, which is on external storage alone.
 fn without_bases() -> Home {
     let home = brought();
     remove(&home.far, 9..12);
     home
 }
 
-/// The same, had all of them got below.
+/// Makes the same history, with all versions on external storage.
 fn brought() -> Home {
     let home = home();
     write(both(&home), 1, 0..12);
@@ -134,7 +134,7 @@ fn a_forgotten_option_deletes_nothing() {
 }
 
 #[test]
-fn storage_that_cannot_be_listed_costs_nothing_of_what_builds_upon_it() {
+fn storage_that_cannot_be_listed_costs_no_difference_from_its_versions() {
     let template = without_bases();
     let mut said = 0;
     for good in (0..).step_by(3) {
@@ -157,10 +157,10 @@ fn storage_that_cannot_be_listed_costs_nothing_of_what_builds_upon_it() {
 }
 
 #[test]
-fn what_builds_upon_a_number_that_is_written_anew_goes() {
+fn differences_from_a_replaced_version_are_removed() {
     let home = without_bases();
     {
-        // External storage was forgotten: the run begins anew, and gets beyond the first of those without their base.
+        // The user forgets the option of external storage. The run begins anew, and writes a version 6, the first without its base.
         let engine = near(&home).build().unwrap();
         (0..7).for_each(|version| checkpoint(&engine, 2, version));
         engine.wait().unwrap();
@@ -172,7 +172,7 @@ fn what_builds_upon_a_number_that_is_written_anew_goes() {
         assert_eq!(offered(&engine), of_run(2, 0..7), "life {life}");
         engine.close().unwrap();
         if life == 0 {
-            // The versions stay while no known copy counts in their place.
+            // The old versions stay while the engine knows no copy that counts in their place.
             assert_eq!(pieces(&home.near), (0..12).collect::<Vec<_>>());
         }
         let engine = both(&home).build().unwrap();
@@ -191,15 +191,15 @@ fn what_builds_upon_a_number_that_is_written_anew_goes() {
 #[test]
 fn bases_count_wherever_they_lie() {
     let home = brought();
-    // Written side by side, version 10 got below before version 9, and version 11 did not.
+    // Flushes run side by side: version 10 reached external storage, and versions 9 and 11 did not.
     remove(&home.far, 9..10);
     remove(&home.far, 11..12);
     let engine = both(&home).build().unwrap();
     assert_eq!(offered(&engine), of_run(1, 0..12));
 }
 
-/// A node on which run 1 left versions 4 to 6, which never got below and are too large for it by now; run 2 went on elsewhere,
-/// from version 3, and wrote 4 and 5.
+/// Makes a history with a node on which run 1 left versions 4 to 6, which never reached external storage and exceed the node's limit by
+/// now. Run 2 continued from version 3 on another node, and wrote 4 and 5.
 fn left() -> Home {
     let home = home();
     write(plain().node_local(&home.near).external(&home.far), 1, 0..7);
@@ -224,7 +224,7 @@ fn limited(home: &Home) -> EngineBuilder {
 fn a_start_removes_nothing() {
     for (world, expected) in [(brought(), of_run(1, 0..12)), (left(), counting())] {
         let before = pieces(&world.near);
-        // As a kill leaves it, segments are open and a file is half-written.
+        // A kill leaves open segments and a half-written file.
         let half = world.near.join("rank-0/v00000000000000000077.tmp");
         std::fs::write(&half, [1; 100]).unwrap();
         for build in [both, limited] {
@@ -240,7 +240,7 @@ fn a_start_removes_nothing() {
         let engine = both(&world).build().unwrap();
         assert_eq!(offered(&engine), expected);
         engine.close().unwrap();
-        // The first version of its own lets it go.
+        // The first version of a run removes the half-written file.
         let next = expected.keys().last().unwrap() + 1;
         write(both(&world), 3, next..next + 1);
         assert!(!half.exists());
@@ -255,7 +255,7 @@ fn a_start_removes_nothing() {
 fn a_start_that_ends_anywhere_changes_no_decision() {
     for (world, expected) in [(without_bases(), of_run(1, 0..12)), (left(), counting())] {
         let next = expected.keys().last().unwrap() + 1;
-        // With a version of its own, whose first steps are those by which it becomes the last run; and without.
+        // The interrupted run takes a version or not. The first steps of its version make it the last run.
         for goes_on in [false, true] {
             for stop in 1.. {
                 let home = copy_of(&world);
@@ -296,7 +296,7 @@ fn a_start_needs_no_space() {
             faults.full.store(true, Relaxed);
             let engine = faults.during(|| both(&world).build()).unwrap();
             assert_eq!(offered(&engine), expected, "with a lock: {has_lock}");
-            // Another engine is kept out although there is no room for a file that says so.
+            // A second engine is refused although there is no room for a lock file.
             let second = both(&world).build();
             assert!(second.is_err(), "with a lock: {has_lock}");
         }
@@ -357,7 +357,7 @@ fn external_storage_that_could_not_be_marked_is_said_and_marked_later() {
             engine.wait().unwrap();
         }
         drop(engine);
-        // The version is there wherever it got to, and what was decided stays decided.
+        // The version is there, and earlier decisions stay.
         expected.insert(next, 3);
         for life in 0..2 {
             let engine = both(&home).build().unwrap();

@@ -1,4 +1,4 @@
-//! Code of the application's that panics is a transfer that failed: every call answers, and the engine goes on.
+//! A panic in code of the application fails a transfer. Every call returns, and the engine continues.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -92,7 +92,7 @@ fn is_panic(error: &Error, word: &str) -> bool {
     matches!(error, Error::Storage(StoreError::Panicked { message, .. }) if message.contains(word))
 }
 
-/// An engine over a cache of so many bytes and storage that panics.
+/// Returns an engine with a cache of `cache` bytes over storage that panics.
 fn engine(cache: usize) -> (Engine, Arc<Switches>, tempfile::TempDir) {
     let (switches, directory) = (Arc::<Switches>::default(), tempfile::tempdir().unwrap());
     let scratch = Scratch::open(directory.path()).unwrap();
@@ -124,7 +124,7 @@ fn writing_in_the_background() {
         panic!("{error}");
     };
     assert!(is_panic(cause, "no writing"), "{cause}");
-    // More than there are workers, each of which met a panic.
+    // There are more versions than workers, so each worker met a panic.
     for version in 3..40 {
         match checkpoint(&engine, version, MIB) {
             Ok(()) => {}
@@ -140,7 +140,7 @@ fn writing_in_the_background() {
 #[test]
 fn writing_and_reading_by_the_caller() {
     let (engine, switches, _kept) = engine(MIB);
-    // Too large for the cache, it goes straight to storage, and comes from there by several threads.
+    // The version is too large for the cache, so the call writes it straight to storage. Several threads read it back.
     let length = 24 * MIB;
     switches.writes.store(true, Relaxed);
     let error = checkpoint(&engine, 7, length).unwrap_err();
@@ -208,7 +208,7 @@ fn vaults() {
     switches.reads.store(true, Relaxed);
     let failed = (0..6).filter(|version| restore(&engine, *version).is_err());
     assert!(failed.count() >= 4);
-    // Giving up, and the end of the engine, panic too.
+    // Discards and the end of the engine meet panics, too.
     switches.writes.store(true, Relaxed);
     engine.discard(0).unwrap();
     drop(engine);
@@ -222,7 +222,7 @@ fn vaults() {
     }
 }
 
-/// A policy that panics once it was asked so often, and says something else each time whether it follows hints.
+/// A policy that panics after a number of questions, and changes its answer to `follows_hints` each time.
 #[derive(Debug)]
 struct Fickle {
     left: AtomicU64,
@@ -230,7 +230,7 @@ struct Fickle {
     follows: AtomicBool,
 }
 
-/// Panics when it is dropped, too.
+/// A panic payload whose drop panics, too.
 struct Spiteful;
 
 impl Drop for Spiteful {
@@ -260,7 +260,7 @@ impl Policy for Fickle {
 
 const FAR: u64 = 1 << 40;
 
-/// Chooses windows of neighbours so many times, and panics then.
+/// A policy that chooses windows of neighbours a number of times, and then panics.
 #[derive(Debug, Clone)]
 struct Windows {
     left: Arc<AtomicU64>,
@@ -326,7 +326,7 @@ fn policies() {
         (|| panic!("no order today"), "no order today"),
         (|| std::panic::panic_any(Spiteful), "without a message"),
     ];
-    // Asked by the caller of a checkpoint, of a hint or of a restore, and by those who flush and prefetch.
+    // Callers of checkpoints, hints and restores ask the policy, and so do the threads that flush and prefetch.
     for good in [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, FAR] {
         let (payload, message) = payloads[good as usize % 2];
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The device cache overflows to peers, which may want their memory back at any time.
+//! The device cache overflows to peers, which may take their memory back at any time.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn hosts(count: usize) -> Vec<Device> {
 }
 
 #[test]
-fn what_overflows_to_peers_comes_back_and_peers_have_their_memory_back() {
+fn an_overflow_to_peers_comes_back_and_peers_get_their_memory_back() {
     overflow_and_recall(&hosts(4), LENGTH);
 }
 
@@ -51,7 +51,7 @@ fn a_peer_cache_needs_a_tier_below_and_the_engines_device() {
         .tier(Tier::peers(cache))
         .host_cache(MIB);
     assert!(matches!(other.build(), Err(Error::Device(_))));
-    // A builder that fails gives all of it back.
+    // A builder that fails gives all memory back to the peers.
     assert!(recalls.iter().all(tierflow_peers::Recall::is_returned));
     for device in &devices {
         assert_eq!(device.free_bytes().unwrap(), 64 << 20);

@@ -1,4 +1,4 @@
-//! External storage by its name: a path, or a URL.
+//! Tests of the name of external storage: a path or a URL.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use tierflow_device::{Choice, open};
@@ -39,7 +39,7 @@ fn a_url_that_leads_nowhere_says_what_to_do() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// No server has that address: the engine is not built, and says where to look.
+/// The builder refuses credentials in a URL. The error names the environment variables for them, and does not repeat them.
 #[cfg(feature = "objects")]
 #[test]
 fn a_url_with_credentials_is_refused_without_repeating_them() {

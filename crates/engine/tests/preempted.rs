@@ -1,4 +1,4 @@
-//! A process that is told to go at random moments, and another one that goes on, until the work is done: with the same end.
+//! A process is told to end at random moments, and the next one continues, until the work is done. The result is the same.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn advance(state: &mut [u8]) {
     });
 }
 
-/// Runs in a process of its own: the test of this name, where the directory is told.
+/// The job, in a process of its own. Does nothing without a directory, as in an ordinary run of all tests.
 #[test]
 fn job() {
     let Some(directory) = std::env::var_os("TIERFLOW_PREEMPTED") else {
@@ -80,7 +80,7 @@ fn a_job_that_is_told_to_go_goes_on_elsewhere() {
         for line in lines.map(Result::unwrap) {
             if let Some(at) = line.find("step ") {
                 let step: u64 = line[at + 5..].parse().unwrap();
-                // The application goes on behind the promised version.
+                // The application continues behind the promised version.
                 if steps == 0 {
                     assert_eq!(step, gone.map_or(0, |version| version + 1));
                 }

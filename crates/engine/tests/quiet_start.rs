@@ -1,4 +1,4 @@
-//! A start that takes no checkpoint writes nothing: neither a rank alone nor a group marks, notes, brings, fetches or removes.
+//! A run without a checkpoint writes nothing: neither a rank alone nor a group marks, notes, copies or removes anything.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -44,7 +44,7 @@ fn builder(home: &Home, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
     }
 }
 
-/// Engines whose ranks meet in memory, so that meeting leaves nothing on storage.
+/// Returns the engines of a group whose ranks meet in memory, so that the meeting leaves nothing on storage.
 fn group(home: &Home, ranks: u32, run: u64, faults: &Arc<Faults>) -> Vec<Engine> {
     let all = InMemory::new(ranks as usize);
     together(ranks, |rank| {
@@ -66,7 +66,7 @@ fn write(engines: &[Engine], run: u64, first: Version, ends: &[Version]) {
     }
 }
 
-/// Removes versions of a rank from external storage, as if they had never got there.
+/// Removes versions of a rank from external storage, as if they had never reached it.
 fn take_back(home: &Home, rank: u32, ranks: u32, versions: std::ops::Range<Version>) {
     let options = Options::default().rank(rank, ranks);
     let far = Repository::open(&home.far, options).unwrap();
@@ -74,7 +74,7 @@ fn take_back(home: &Home, rank: u32, ranks: u32, versions: std::ops::Range<Versi
     far.remove_even_bases(&versions).unwrap();
 }
 
-/// Rank 0 has versions 0 to 5, rank 1 has 0 to 4, of which 2 to 4 lie on its node alone.
+/// Makes a history: rank 0 has versions 0 to 5, and each further rank one fewer. The last rank has those from 2 on only on its node.
 fn left(ranks: u32) -> Home {
     let home = home();
     let ends: Vec<Version> = (0..ranks).map(|rank| Version::from(6 - rank)).collect();
@@ -85,7 +85,7 @@ fn left(ranks: u32) -> Home {
     home
 }
 
-/// The bytes of all files below a directory but those that lock it.
+/// Adds the bytes of all files below a directory, except its locks, to `found`.
 fn files(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -126,7 +126,7 @@ fn a_start_without_a_checkpoint_writes_nothing() {
                     );
                 }
             }
-            // Files that a start writes are there by the time that a wait for all versions would be over.
+            // After `close`, all files that a start writes are there.
             engines
                 .into_iter()
                 .for_each(|engine| engine.close().unwrap());
@@ -145,7 +145,7 @@ fn versions_left_on_nodes_are_brought_once_a_version_is_begun() {
         let ends = vec![common + 2; ranks as usize];
         write(&engines, 2, common + 1, &ends);
         drop(engines);
-        // The nodes are lost: external storage has everything.
+        // The nodes are lost. External storage has everything.
         for rank in 0..ranks {
             std::fs::remove_dir_all(near(&home, rank)).unwrap();
         }
@@ -213,7 +213,7 @@ fn a_groups_start_that_ends_anywhere_changes_no_decision() {
     }
 }
 
-/// Storage that keeps no notes, and counts the calls that change it.
+/// Storage that cannot keep notes, and counts the calls that change it.
 #[derive(Debug)]
 struct Counted(Repository, Arc<AtomicUsize>);
 
@@ -275,7 +275,7 @@ fn storage_without_notes_is_changed_by_the_first_version_and_not_before() {
         .for_each(|engine| engine.close().unwrap());
     assert_eq!(changes.load(Relaxed), 0);
     assert!(all_files(&home) == before);
-    // Rank 0's version 5 of run 1 was given up: its number is free, and it never comes back.
+    // Rank 0's version 5 of run 1 was discarded. The number is free, and it does not come back.
     let engines = build(3);
     write(&engines, 3, 5, &[6, 6]);
     drop(engines);

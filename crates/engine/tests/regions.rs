@@ -1,4 +1,4 @@
-//! Regions that are not in their memory: refused, whatever else is passed with them.
+//! The engine refuses regions that exceed their memory, whatever else is passed with them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region, RegionMut};
 
-/// A range as arithmetic that went wrong makes it.
+/// Returns a range that may end before it starts, as wrong arithmetic makes it.
 fn range(start: usize, end: usize) -> Range<usize> {
     Range { start, end }
 }

@@ -1,4 +1,4 @@
-//! Caches that are made smaller and larger while they are in use.
+//! Caches are made smaller and larger while they are in use.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
         .scratch(scratch.path())
         .build()
         .unwrap();
-    // Versions that are known to fit stay in the device cache.
+    // The hinted versions that fit stay in the device cache.
     engine.hint(0..30);
     for version in 0..30 {
         checkpoint(&engine, version);
@@ -48,7 +48,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
     engine.resize(Cache::Device, 8 * MIB, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 56 << 20);
     assert_eq!(engine.metrics().tiers[0].limit, 8 << 20);
-    // The application has it for something else.
+    // The application uses the memory for something else.
     let field = device.alloc(40 << 20).unwrap();
     let full = engine.resize(Cache::Device, 32 * MIB, LONG);
     assert!(matches!(full, Err(Error::Device(_))), "{full:?}");
@@ -60,7 +60,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
         checkpoint(&engine, version);
     }
     drop(field);
-    // No more than the engine was built with, and the answer says so.
+    // The cache does not grow beyond the size with which it was built, and the answer says so.
     let built = engine.metrics().tiers;
     for (cache, tier) in [(Cache::Device, 0), (Cache::Host, 1)] {
         let granted = engine.resize(cache, usize::MAX, LONG).unwrap();
@@ -124,7 +124,7 @@ fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
 }
 
 #[test]
-fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
+fn a_refused_resize_changes_nothing() {
     let device = open(Choice::Host).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let pool = HostPool::in_process(PoolOptions::new(64 << 20)).unwrap();

@@ -1,4 +1,4 @@
-//! Durable versions that stay as new ones are written.
+//! Tests which durable versions a retention keeps as new ones are written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Group, Retention, Version};
 use tierflow_store::{Options, Repository};
 
-/// Bytes that get a file of their own.
+/// Bytes of a version that gets a file of its own.
 const LARGE: usize = 2 << 20;
 
 fn builder() -> EngineBuilder {
@@ -26,7 +26,7 @@ fn save(engine: &Engine, version: Version, length: usize) {
     engine.wait().unwrap();
 }
 
-/// Waits until the retention has given a version up: that is done behind those who wait.
+/// Waits until the retention has discarded a version, as calls do not wait for that.
 fn await_given_up(engine: &Engine, version: Version) {
     let begun = Instant::now();
     while engine.versions().contains(&version) {
@@ -42,7 +42,7 @@ fn restore(engine: &Engine, version: Version) -> Result<(), Error> {
 }
 
 #[test]
-fn it_holds_on_every_tier() {
+fn a_retention_holds_on_every_tier() {
     let home = home();
     let engine = builder().node_local(&home.near).external(&home.far);
     let engine = engine.retention(Retention::newest(3).and_every(10));
@@ -56,7 +56,7 @@ fn it_holds_on_every_tier() {
 }
 
 #[test]
-fn what_is_hinted_stays_until_it_was_restored() {
+fn a_hinted_version_stays_until_it_was_restored() {
     let home = home();
     let engine = builder().node_local(&home.near).external(&home.far);
     let engine = engine.retention(Retention::newest(2)).build().unwrap();
@@ -93,7 +93,7 @@ fn ranks_that_keep_a_version_longer_leave_nothing_behind() {
         }
     }
     restore(&ranks[0], 3).unwrap();
-    // The other rank's piece goes first.
+    // The other rank's piece is removed first.
     ranks.into_iter().rev().for_each(drop);
     assert_eq!(listed(&home.far), [18, 19]);
     for rank in 0..2 {
@@ -115,7 +115,7 @@ fn the_last_version_that_verifies_is_never_given_up() {
     damage(&home.near, 13);
     let engine = builder().node_local(&home.near);
     let engine = engine.retention(Retention::newest(1)).build().unwrap();
-    // Older than all of them: nothing sound that is kept came.
+    // Version 3 is older than the others, so no sound version that is kept came.
     save(&engine, 3, LARGE);
     drop(engine);
     let engine = builder().node_local(&home.near).build().unwrap();

@@ -1,9 +1,9 @@
-//! Whole engines, run through orders of their threads' steps that no scheduler would choose: `RUSTFLAGS="--cfg shuttle"
+//! Runs whole engines through orders of their threads' steps that no scheduler would choose: `RUSTFLAGS="--cfg shuttle"
 //! cargo test -p tierflow-engine --release --test shuttle`. `TIERFLOW_SCHEDULES_TRIED` sets the number of schedules of
 //! each kind, for a longer search.
 //!
-//! A thread that waits for ever is found as a deadlock. Each history is checked to the byte. A failure prints the
-//! schedule; `shuttle::replay` runs it again, except for the arenas, whose threads are real.
+//! Shuttle reports a thread that waits for ever as a deadlock. Each history is checked to the byte. A failure prints the
+//! schedule. `shuttle::replay` runs it again, except for the arenas, whose threads are real.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used)]
@@ -22,15 +22,15 @@ use tierflow_engine::plan::AfterRestore;
 use tierflow_engine::{Cache, Engine, Error, Flush, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
-/// Bytes of a page, which tiers are aligned to and parts of transfers have.
+/// Bytes of a page: the alignment of the tiers and the size of a transfer's part.
 const PAGE: usize = 4096;
 
-/// Runs a scenario under many schedules: half drawn step by step, half with few changes of who goes first.
+/// Runs a scenario under many schedules: half drawn step by step, half with few changes of the threads' priorities.
 fn explore(scenario: fn()) {
     explore_some(1, scenario);
 }
 
-/// A part of as many schedules, for scenarios of many steps.
+/// Runs a scenario of many steps under a fraction of these schedules.
 fn explore_some(part: usize, scenario: fn()) {
     let mut config = Config::default();
     config.stack_size = 1 << 19;
@@ -42,7 +42,7 @@ fn explore_some(part: usize, scenario: fn()) {
     Runner::new(PctScheduler::new(3, schedules), config).run(scenario);
 }
 
-/// An engine with a device cache of so many pages above a store.
+/// Returns an engine with a device cache of `pages` pages above a store.
 fn engine(pages: usize, store: &Arc<Store>, after: AfterRestore) -> Engine {
     let at_once = DeviceGrowth::DirectAlloc;
     grown(at_once, pages, store, after)
@@ -59,7 +59,7 @@ fn grown(how: DeviceGrowth, pages: usize, store: &Arc<Store>, after: AfterRestor
         .unwrap()
 }
 
-/// The content of version `version`, in `pages` pages.
+/// Returns the content of a version of `pages` pages.
 fn content(version: Version, pages: usize) -> Vec<u8> {
     (0..pages * PAGE)
         .map(|at| (version as usize * 31 + at / 97) as u8)
@@ -80,8 +80,8 @@ fn restore(engine: &Engine, version: Version, pages: usize) {
     assert!(bytes == content(version, pages), "version {version}");
 }
 
-/// Two callers who want more than there is, each its own history: they wait for room, for arrivals and for one
-/// another, while several workers report the parts of one transfer.
+/// Two callers with a history each want more room than there is: they wait for room, for arrivals and for each other, while several
+/// workers report the parts of one transfer.
 #[test]
 fn callers_wait_while_workers_report() {
     explore(|| {
@@ -109,7 +109,7 @@ fn callers_wait_while_workers_report() {
     });
 }
 
-/// The engine goes while it flushes and prefetches: its threads end, and the store is not touched afterwards.
+/// The engine is dropped while it flushes and prefetches: its threads end, and no thread uses the store afterwards.
 #[test]
 fn an_engine_ends_with_transfers_in_flight() {
     explore(|| {
@@ -137,7 +137,7 @@ fn a_cache_shrinks_and_grows_in_use() {
             for pages in [1, 4, 0, 3] {
                 let patience = Duration::from_secs(1);
                 match theirs.resize(Cache::Device, pages * PAGE, patience) {
-                    // A call that timed out may be repeated.
+                    // The loop repeats a call that timed out.
                     Ok(_) | Err(Error::TimedOut { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -157,7 +157,7 @@ fn a_cache_shrinks_and_grows_in_use() {
     });
 }
 
-/// Slots are lent, written, committed, given up and read, while others push copies out of the cache.
+/// Slots are lent, written, committed, given up and read, while other calls push copies out of the cache.
 #[test]
 fn lent_bytes_are_nobody_elses() {
     explore(|| {
@@ -219,7 +219,7 @@ fn a_client_goes_and_the_other_goes_on() {
         };
         let store = Store::new();
         let leaving = client(&store);
-        // More than its share, as long as no other engine wants it.
+        // The client uses more than its share as long as no other engine wants memory.
         for version in 0..7 {
             checkpoint(&leaving, version, PAGES);
         }
@@ -242,9 +242,9 @@ fn a_client_goes_and_the_other_goes_on() {
     });
 }
 
-/// Callers give up waiting at the moment at which the answer comes, and versions are discarded under way.
+/// Callers stop waiting at the moment at which the answer comes, and versions are discarded under way.
 #[test]
-fn who_gives_up_is_in_nobodys_way() {
+fn callers_that_stop_waiting_hinder_no_other() {
     explore(|| {
         let store = Store::new();
         let engine = Arc::new(engine(2, &store, AfterRestore::Keep));
@@ -278,9 +278,9 @@ fn who_gives_up_is_in_nobodys_way() {
     });
 }
 
-/// Callers with little patience: what they began with storage goes on without them, is reported, and ends before the engine.
+/// Callers have little patience. The requests that they began at storage go on without them, are reported, and end before the engine.
 #[test]
-fn what_nobody_waits_for_any_more_is_reported_and_ends() {
+fn requests_without_a_waiting_caller_are_reported_and_end() {
     explore(|| {
         let store = Store::new();
         let engine = Arc::new(engine(2, &store, AfterRestore::Keep));
@@ -290,7 +290,7 @@ fn what_nobody_waits_for_any_more_is_reported_and_ends() {
         let patience = Duration::from_millis(1);
         let writer = {
             let engine = Arc::clone(&engine);
-            // Too large for the cache, it goes straight to storage.
+            // The version is too large for the cache, so it goes straight to storage.
             thread::spawn(move || {
                 let bytes = content(9, 3);
                 let within = engine.call().within(patience);
@@ -335,7 +335,7 @@ fn what_nobody_waits_for_any_more_is_reported_and_ends() {
     });
 }
 
-/// A store that is full: who waits for room is told so, and what the cache holds stays.
+/// The store is full: callers that wait for room get an error, and the versions in the cache stay.
 #[test]
 fn callers_hear_of_storage_that_fails() {
     explore(|| {

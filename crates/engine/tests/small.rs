@@ -1,5 +1,5 @@
-//! Many small versions: what lies side by side on storage goes there and comes back in requests of many, whatever else moves
-//! and whatever fails.
+//! Many small versions that lie side by side on storage are written and read in requests of many versions, whatever else moves or
+//! fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Tier};
 use tierflow_store::{Faults, Faulty, Result, Scratch, Storage};
 
-/// Storage that counts its requests, and answers none before it is told to begin.
+/// Storage that counts its requests, and answers none until the test lets it begin.
 #[derive(Debug)]
 struct Counted {
     storage: Faulty<Scratch>,
@@ -51,7 +51,7 @@ impl Storage for Counted {
     }
 }
 
-/// Lengths of all kinds: less than a block, several, and now and then a large one.
+/// Returns the bytes of a version: less than a block, several blocks, or now and then a large version.
 fn length_of(version: u64) -> usize {
     match version % 97 {
         96 => 300_000,
@@ -67,7 +67,7 @@ fn content(version: u64) -> Vec<u8> {
 }
 
 const VERSIONS: u64 = 2_000;
-/// So many fit into the cache, and wait for storage together.
+/// Versions that fit into the cache, and wait for storage together.
 const WAITING: u64 = 90;
 
 #[test]
@@ -108,7 +108,7 @@ fn small_versions_go_to_storage_and_come_back_in_requests_of_many() {
             let bytes = content(version);
             let regions = [Region::from(bytes.as_slice())];
             while let Err(error) = engine.checkpoint(version, &regions) {
-                // Requests fail now and then: what waits is tried again.
+                // Requests fail now and then. A version that waits is tried again.
                 assert!(nth > 0, "{error}");
                 let _tried_again = engine.wait();
             }
@@ -130,8 +130,8 @@ fn small_versions_go_to_storage_and_come_back_in_requests_of_many() {
     }
 }
 
-/// Threads of which each waits for its own versions: what is durable when a wait returns is found by the next engine, whole and by
-/// the names of its regions.
+/// Each of many threads waits for its own versions. The next engine finds the versions that were durable when a wait returned, whole and
+/// with the names of their regions.
 #[test]
 fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
     const THREADS: u64 = 16;
@@ -189,7 +189,7 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
     }
 }
 
-/// All calls that wait for a version that cannot be kept get the error, and none waits for ever.
+/// All calls that wait for a version which cannot be stored get the error, and none waits for ever.
 #[test]
 fn a_directory_that_takes_nothing_is_told_to_each_thread() {
     let device = open(Choice::Host).unwrap();

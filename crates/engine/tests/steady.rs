@@ -1,4 +1,5 @@
-//! Calls in steady state: no transfer is due, and no call waits. The only test of its process: it counts all that is allocated.
+//! Calls in steady state, in which no transfer is due and no call waits, allocate nothing. The file has one test, as the allocator counts
+//! for the whole process.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -26,13 +27,13 @@ fn checkpoint_and_restore(engine: &Engine, versions: Range<u64>) {
 #[test]
 fn a_checkpoint_and_its_restore_allocate_nothing() {
     let device = open(Choice::Host).unwrap();
-    // Into a second tier, versions would be written ahead: each transfer allocates.
+    // With a second tier, the engine would flush versions ahead, and each transfer allocates.
     let engine = Engine::builder(&device)
         .device_cache(1 << 20)
         .after_restore(AfterRestore::Discard)
         .build()
         .unwrap();
-    // Tables of the plan and of the statistics grow first.
+    // At first, tables of the plan and of the statistics grow.
     checkpoint_and_restore(&engine, 0..2_100);
     let before = ALLOCATOR.stats();
     checkpoint_and_restore(&engine, 2_100..4_100);

@@ -1,4 +1,4 @@
-//! Transfers that are not wanted any more stop between two blocks, whichever way they take.
+//! Cancelled transfers stop between two blocks, on every way.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,10 +26,10 @@ const MIB: usize = 1 << 20;
 /// Bytes of a version: six blocks.
 const SIZE: usize = 24 * MIB;
 
-/// Heads and other small reads are not counted.
+/// The meter does not count smaller requests, such as reads of heads.
 const SMALL: usize = MIB;
 
-/// Counts blocks. At the second one, the transfer of which it is one is not wanted any more.
+/// Counts blocks. At the second block, `end` cancels its transfer.
 #[derive(Default)]
 struct Meter {
     blocks: Mutex<usize>,
@@ -37,7 +37,7 @@ struct Meter {
     end: Mutex<Option<fn(&Engine)>>,
     halted: Mutex<bool>,
     changed: Condvar,
-    /// From the second block on, each waits for the engine's end.
+    /// True if each block from the second on waits for the engine's end.
     drags: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// From now on, blocks are counted, and `end` is called at the second one.
+    /// Counts blocks from now on, and calls `end` at the second.
     fn begin(&self, end: fn(&Engine)) {
         *self.blocks.lock().unwrap() = 0;
         *self.end.lock().unwrap() = Some(end);
@@ -58,7 +58,7 @@ impl Meter {
         *self.blocks.lock().unwrap()
     }
 
-    /// From the second block on, each one waits until the engine is dropped, and then gives it time to say so.
+    /// Lets each block from the second on wait until the engine is dropped, and then for 200 ms, in which the engine cancels the transfer.
     fn drag(&self) {
         self.drags.store(true, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ impl Source for Object {
     }
 }
 
-/// Has what a vault must have, and nothing that makes it better.
+/// A vault with the required methods alone.
 impl Vault for Metered<Repository> {
     fn versions(&self) -> Result<Vec<VersionInfo>> {
         self.0.versions()
@@ -190,7 +190,7 @@ impl Rig {
         }
     }
 
-    /// Over scratch storage.
+    /// Returns an engine over scratch storage.
     fn over_storage(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
         Self::of(|builder, meter, path| {
             let scratch = Scratch::open(&path).unwrap();
@@ -198,7 +198,7 @@ impl Rig {
         })
     }
 
-    /// Over a vault that has version 0.
+    /// Returns an engine over a vault that has version 0.
     fn over_vault() -> Self {
         Self::of(|builder, meter, path| {
             let repository = Repository::open(path, Options::default()).unwrap();
@@ -223,7 +223,7 @@ impl Rig {
         self.engine.hints().prefetch_start();
     }
 
-    /// Waits until a transfer was cancelled: it has come to one more block at most.
+    /// Waits until a transfer was cancelled. Asserts that it began at most one more block.
     fn assert_stops(&self) {
         let cancelled = || {
             let hops = self.engine.metrics().hops;
@@ -260,7 +260,7 @@ fn a_prefetch_from_a_vault_stops() {
 }
 
 #[test]
-fn a_copy_to_a_vault_that_knows_nothing_of_it_stops() {
+fn a_copy_to_a_vault_without_cancellation_stops() {
     let rig = Rig::of(|builder, meter, path| {
         let far = Repository::open(path.join("far"), Options::default()).unwrap();
         meter.begin(discard);
@@ -271,7 +271,7 @@ fn a_copy_to_a_vault_that_knows_nothing_of_it_stops() {
     });
     rig.checkpoint(0);
     rig.assert_stops();
-    // The way is open for the next.
+    // The next version can be copied.
     rig.checkpoint(1);
     rig.engine.wait().unwrap();
 }
@@ -317,7 +317,7 @@ fn a_version_that_is_decompressed_stops() {
             .flush(tierflow_engine::Flush::Eager)
     });
     for version in 0..2 {
-        // Half of the bytes are zero, so that some blocks fewer are stored.
+        // Half of the bytes are zero, so that fewer blocks are stored.
         let mut bytes = content(version, SIZE);
         bytes[SIZE / 2..].fill(0);
         history::checkpoint(&rig.engine, version, &bytes);
@@ -330,8 +330,8 @@ fn a_version_that_is_decompressed_stops() {
 
 #[test]
 fn transfers_stop_when_the_engine_is_dropped() {
-    // A block is an extent here, of 16 MiB at most. Version 1 leaves one of version 0 in the cache, so seven or more are read.
-    // Four workers have one each under way when the engine is dropped.
+    // A block is an extent here, of 16 MiB at most. Version 1 leaves one extent of version 0 in the cache, so seven or more are read.
+    // Each of four workers has one under way when the engine is dropped.
     let size = 8 * 16 * MIB;
     for is_read in [true, false] {
         let rig = Rig::over_storage(|builder| {
@@ -378,7 +378,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
         rig.meter.halt(false);
     };
     let settled = || {
-        // A number is free again when the work for a call that gave up has ended.
+        // The number is free again when the work of the call that timed out has ended.
         let begun = Instant::now();
         while rig.engine.restore_size(0).is_ok() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
@@ -405,7 +405,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
             .restore(0, &mut [RegionMut::from(back.as_mut_slice())]),
     );
     let Rig { engine, meter, .. } = rig;
-    // Dropping waits for work under way.
+    // The drop waits for work under way.
     drop(engine);
     let blocks = meter.blocks();
     assert!(blocks <= AHEAD, "{blocks} blocks of 16 were read");

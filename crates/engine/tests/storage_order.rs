@@ -1,4 +1,4 @@
-//! Reads that are needed first get all of the storage's bandwidth.
+//! Reads that are needed first get the whole bandwidth of the storage.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use tierflow_store::{Result, Scratch, Storage};
 const MIB: usize = 1 << 20;
 const VERSION: usize = 80 * MIB;
 
-/// Storage whose reads wait until they are let through. Versions are told by their first byte.
+/// Storage whose reads wait until the test lets them through. The first byte tells the version.
 #[derive(Debug)]
 struct Held {
     scratch: Scratch,
@@ -55,7 +55,7 @@ impl Storage for Held {
 }
 
 impl Held {
-    /// Of which versions the first `count` reads are, once so many have begun.
+    /// Waits until `count` reads have begun. Returns the versions of the first `count` reads.
     fn begun(&self, count: usize) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         let patience = Duration::from_secs(60);
@@ -73,7 +73,7 @@ impl Held {
     }
 }
 
-/// Lets all through in the end.
+/// Lets all reads through when it is dropped.
 struct Through<'a>(&'a Held);
 
 impl Drop for Through<'_> {
@@ -97,7 +97,7 @@ fn parallel_prefetches_bring_the_version_that_is_needed_first() {
         .flush(Flush::Eager)
         .build()
         .unwrap();
-    // Should the test fail, the engine is not to wait for its reads.
+    // If the test fails, the engine must not wait for its reads.
     let _through = Through(&held);
     for version in 0..6_u8 {
         let content = vec![version; VERSION];
@@ -110,7 +110,7 @@ fn parallel_prefetches_bring_the_version_that_is_needed_first() {
     engine.hints().prefetch_start();
     assert_eq!(held.begun(4), [1; 4], "four at a time, all for the first");
     held.let_through(4);
-    // Five parts of 16 MiB: the fourth worker goes on to the next.
+    // A version has five parts of 16 MiB, so the fourth worker continues with the next version.
     let mut begun = held.begun(8);
     begun.sort_unstable();
     assert_eq!(begun, [0, 0, 0, 1, 1, 1, 1, 1]);

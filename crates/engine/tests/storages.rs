@@ -1,4 +1,4 @@
-//! Storage of the application's: what it says of itself is looked at before anything is kept there.
+//! Tests of storage that the application implements. The engine checks the properties of the storage before it stores anything there.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,14 +14,14 @@ use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Storage};
 use tierflow_testing::assert_matches;
 
-/// Storage in memory, of an alignment of its own.
+/// Storage in memory with a chosen alignment.
 #[derive(Debug)]
 struct Blocks {
     alignment: usize,
     bytes: Mutex<Vec<u8>>,
     /// Bytes that were read.
     read: AtomicU64,
-    /// Reads fail, though the bytes are there.
+    /// True if reads fail, though the bytes are there.
     is_away: AtomicBool,
 }
 
@@ -109,7 +109,7 @@ impl Meeting {
         here.0 += 1;
         here.1 |= here.0 > 1;
         self.came.notify_all();
-        // Alone, it goes on after a while, and the test fails instead of hanging.
+        // A request that stays alone continues after a while, so that the test fails and does not hang.
         let alone = |here: &mut (usize, bool)| !here.1;
         self.came
             .wait_while_for(&mut here, alone, Duration::from_secs(10));
@@ -135,7 +135,7 @@ impl Storage for Meeting {
 }
 
 #[test]
-fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
+fn calls_past_the_caches_have_several_requests_at_a_time() {
     let storage = Arc::new(Meeting {
         blocks: Blocks::new(512),
         under_way: Mutex::default(),
@@ -156,7 +156,7 @@ fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
     assert!(back == bytes);
 }
 
-/// Storage that fails from some request on.
+/// Storage whose requests fail once `left` have succeeded.
 #[derive(Debug)]
 struct Failing {
     blocks: Blocks,

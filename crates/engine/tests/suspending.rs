@@ -1,8 +1,8 @@
-//! Jobs that have to go at once: what is promised becomes durable, in time, and another engine elsewhere goes on from it.
+//! Jobs that must end soon: the promised version becomes durable in time, and an engine elsewhere continues from it.
 //!
 //! `TIERFLOW_SUSPENSIONS=200 cargo test --release -p tierflow-engine --test suspending -- --nocapture` measures in real time;
-//! without that, nothing here depends on how long anything takes. `TIERFLOW_SUSPENSIONS_SEED` begins with another state, such as
-//! one that was reported.
+//! without that variable, no test depends on the time that anything takes. `TIERFLOW_SUSPENSIONS_SEED` begins with another state, such as
+//! one that a failure printed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -29,7 +29,7 @@ fn checkpoint(engine: &Engine, version: u64, size: usize) {
     history::checkpoint(engine, version, &content(version, size));
 }
 
-/// Checks that an engine elsewhere finds this version, whole, in the directory.
+/// Asserts that an engine elsewhere finds this version whole in the directory.
 fn assert_resumes(external: &std::path::Path, version: u64, size: usize) {
     let node = tempfile::tempdir().unwrap();
     let engine = builder()
@@ -61,7 +61,7 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
     for version in 1..6 {
         checkpoint(&engine, version, MIB);
     }
-    // Others are under way, and go no further.
+    // Other versions are under way, and the suspension stops them.
     let suspension = engine
         .suspend(None, Instant::now() + Duration::from_secs(600))
         .unwrap();
@@ -149,7 +149,7 @@ fn a_history_in_order_is_durable_up_to_what_is_promised() {
 }
 
 #[test]
-fn what_cannot_be_durable_is_said_at_once() {
+fn a_version_that_cannot_become_durable_is_refused_at_once() {
     let engine = builder().host_cache(MIB).build().unwrap();
     let soon = Instant::now();
     assert!(matches!(
@@ -177,7 +177,7 @@ fn what_cannot_be_durable_is_said_at_once() {
     engine.wait().unwrap();
     slow.halt(true);
     checkpoint(&engine, 1, 8 * MIB);
-    // There is no time for it, so the one before is what will be.
+    // There is no time for the newest version, so the one before becomes durable.
     let past = engine.suspend(None, soon).unwrap();
     assert_eq!((past.version(), past.newest()), (Some(0), Some(1)));
     assert_eq!(past.expected(), Some(Duration::ZERO));
@@ -190,15 +190,16 @@ struct Outcome {
     late: Duration,
     tolerance: Duration,
     chosen: Option<u64>,
-    /// The newest possible by the deadline, and by the deadline less the tolerance.
+    /// The newest version that is possible by the deadline.
     best: Option<u64>,
+    /// The newest version that is possible by the deadline less the tolerance.
     sure: Option<u64>,
     told: Duration,
     took: Duration,
     in_order: bool,
 }
 
-/// A random state of an engine over a slow vault, and a random deadline.
+/// Suspends an engine over a slow vault in a random state, with a random deadline.
 fn suspend_somewhere(draws: &mut Draws) -> Outcome {
     let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let rate = draws.within(30..150) * MIB as u64;
@@ -223,7 +224,7 @@ fn suspend_somewhere(draws: &mut Draws) -> Outcome {
         0 => engine.build().unwrap(),
         _ => engine.node_local(node.path()).build().unwrap(),
     };
-    // Some were flushed before, one after the other.
+    // Some versions were flushed before, one after the other.
     let before = draws.within(1..5).min(count);
     for version in 0..=count {
         checkpoint(&engine, version, drawn[&version]);
@@ -233,7 +234,7 @@ fn suspend_somewhere(draws: &mut Draws) -> Outcome {
         std::thread::sleep(Duration::from_millis(draws.within(0..100)));
     }
     std::thread::sleep(Duration::from_millis(draws.within(0..300)));
-    // Time that each version needs if no other work is done from now on.
+    // The time that each version needs if no other work is done from now on.
     let paid = slow.paid();
     let alone = |version: u64| match engine.is_durable(version) {
         true => Duration::ZERO,
@@ -313,7 +314,7 @@ fn random_states_and_deadlines() {
     println!(
         "late {late} times, by {longest:?} at most; older {older} times; the best {best} times"
     );
-    // Other work on the machine is not what is tested.
+    // Only the long run checks deadlines, as other work on the machine may delay a suspension.
     if is_long {
         assert_eq!((late, older), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! The number of an engine's threads is a function of its tiers, and of which links are in use: the table of `docs/src/threads.md`.
+//! The number of an engine's threads depends on its tiers and on the links in use alone: the table of `docs/src/threads.md`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
 
-/// Threads of this process by the kind that their names say: the kernel keeps 15 characters of a name.
+/// Returns the number of this process's threads of each kind. The names tell the kind: the kernel keeps 15 characters of a name.
 fn threads() -> BTreeMap<&'static str, usize> {
     let kinds = [
         "tierflow-down",
@@ -19,7 +19,7 @@ fn threads() -> BTreeMap<&'static str, usize> {
     ];
     let mut counts = BTreeMap::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        // A thread may end between the listing and the look.
+        // A thread may end between the listing and the read.
         let name = std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default();
         if let Some(kind) = kinds.iter().find(|kind| name.starts_with(**kind)) {
             *counts.entry(*kind).or_default() += 1;
@@ -28,7 +28,7 @@ fn threads() -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// The threads of an engine with so many tiers of each kind below the fastest, before it has done anything.
+/// Returns the threads of an engine that has done nothing yet, with these numbers of tiers of each kind below the fastest.
 fn at_start(memory: usize, scratch: usize, directories: usize) -> BTreeMap<&'static str, usize> {
     let links = memory + scratch + directories;
     let all = [
@@ -52,7 +52,7 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap()).device_cache(1 << 20)
 }
 
-/// One test, as both count the threads of the process.
+/// Both parts are one test, as they count the threads of the process.
 #[test]
 fn threads_are_a_function_of_the_tiers_and_of_the_links_in_use() {
     at_start_each_link_has_one();
@@ -79,8 +79,8 @@ fn at_start_each_link_has_one() {
     check(both.external(at("far")), at_start(1, 1, 2));
 }
 
-/// Checkpoints too large to be committed with others, and restores of them all by the next engine. How many workers find a task is
-/// chance; each that finds one has started the next.
+/// Takes checkpoints that are too large to be committed with others, and restores them by the next engine. The number of workers that find
+/// a task varies. Each worker that finds one has started the next worker.
 fn links_in_use_have_more() {
     let home = tempfile::tempdir().unwrap();
     let device = open(Choice::Host).unwrap();

@@ -1,4 +1,4 @@
-//! The time line: JSON as Chrome's trace format has it, with rows on which nothing overlaps.
+//! Tests of the time line: JSON in Chrome's trace format, with rows on which no spans overlap.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Cause, Engine, Flush, Region, RegionMut};
 
-/// Rows by name, with what is on them: name, begin and end in ns. Moments end when they begin.
+/// Returns the spans of each row by its name: name, begin and end in ns. A moment ends when it begins.
 fn rows(text: &str) -> BTreeMap<String, Vec<(String, u64, u64)>> {
     let json: Value = serde_json::from_str(text).expect("JSON");
     let events = json["traceEvents"].as_array().expect("a list of events");
@@ -30,7 +30,7 @@ fn rows(text: &str) -> BTreeMap<String, Vec<(String, u64, u64)>> {
                 let row = rows.entry(row.clone()).or_default();
                 row.push((name.to_owned(), begin, end));
             }
-            // Arrows.
+            // Arrows are no spans.
             "s" | "t" | "f" => {}
             other => panic!("an event of phase {other}"),
         }

@@ -11,7 +11,7 @@ mod guests;
 use guests::{MIB, lenders, overflow_and_recall, recall_in_flight};
 use tierflow_device::{Choice, Device, open};
 
-/// Two, or more if there are more.
+/// Returns all GPUs, which must be at least two.
 fn gpus() -> Vec<Device> {
     let gpu = |ordinal| open(Choice::Cuda { ordinal });
     let mut devices = vec![gpu(0).unwrap(), gpu(1).unwrap()];

@@ -1,4 +1,4 @@
-//! An engine that ends without being closed, or whose suspension gave versions up, names the versions that are lost by that.
+//! An engine that ends without `close`, or whose suspension dropped versions, names the lost versions in the log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Warnings of this thread.
+/// A subscriber that collects the warnings of this thread.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -49,7 +49,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// The warnings of an engine whose directory takes nothing once version 1 is durable.
+/// Returns the warnings of an engine whose directory can no longer be written once version 1 is durable.
 fn warnings(end: impl Fn(Engine)) -> Vec<String> {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
@@ -80,7 +80,7 @@ fn an_engine_that_is_dropped_names_what_is_lost() {
 }
 
 #[test]
-fn what_a_suspension_gave_up_is_named_once_the_engine_is_closed() {
+fn versions_that_a_suspension_gave_up_are_named_once_the_engine_is_closed() {
     let warned = warnings(|engine| {
         let suspension = engine.suspend(None, Instant::now()).unwrap();
         assert_eq!(suspension.version(), Some(1));

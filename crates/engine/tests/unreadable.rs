@@ -1,7 +1,7 @@
-//! Reads that fail while an engine is built, one after the other: what cannot be read is not absent. The newest version never
-//! changes without a word, and what is acknowledged afterwards, under whatever number, is what comes back from then on.
+//! Each read fails in turn while an engine is built. A version that cannot be read is not absent: the newest version never changes without
+//! a report, and a version that is acknowledged afterwards, under whatever number, is restored from then on.
 //!
-//! `TIERFLOW_READS=1` strikes every read in every way; CI leaves some out.
+//! `TIERFLOW_READS=1` lets every read fail in every way. CI leaves some out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,11 +19,11 @@ use tierflow_engine::{Engine, EngineBuilder, Error, Group, Region, Version};
 use tierflow_store::{Faults, Options, Order, Repository};
 use tierflow_testing::{copy_directory, variable};
 
-/// So many tries are made of one read.
+/// Tries that the engine makes of one read.
 const TRIES: u64 = 3;
 const LENGTH: usize = 6_000;
 
-/// The content of a version that a run writes: versions differ in few bytes.
+/// Returns the content of a version that a run writes. Versions differ in few bytes.
 fn content(run: u64, version: Version) -> Vec<u8> {
     let word = |at: u64| (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 | (run << 1)) >> 23;
     let mut bytes: Vec<u8> = (0..LENGTH as u64).map(|at| word(at) as u8).collect();
@@ -44,7 +44,7 @@ fn checkpoint(engine: &Engine, run: u64, version: Version) -> Result<(), Error> 
     engine.checkpoint(version, &[Region::from(bytes.as_slice())])
 }
 
-/// A directory in memory, where there is such a one: engines are built many times, and each synchronises.
+/// Makes a directory in memory if the machine has one, as many engines are built, and each synchronises.
 fn fast_home() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
@@ -73,8 +73,8 @@ impl World {
         builder
     }
 
-    /// A history of three runs: the second was killed before what it wrote left the node, or, where there is a third on
-    /// another node, went on from the same version as that.
+    /// Writes a history. Run 2 continues from run 1 on the node, and is killed before its versions leave the node. With `elsewhere`, run 3
+    /// continues from the same version on another node.
     fn written(self, home: &Path, elsewhere: bool) -> Acknowledged {
         let run = |builder: EngineBuilder, run, versions: std::ops::Range<Version>| {
             let engine = builder.build().unwrap();
@@ -90,7 +90,7 @@ impl World {
         let mut acknowledged: Acknowledged = (0..6).map(|v| (v, 1 + u64::from(v > 2))).collect();
         if elsewhere {
             run(self.on(home, "other"), 3, 3..5);
-            // Versions of the second run under other numbers are still there.
+            // Versions of run 2 with other numbers are still there.
             acknowledged.extend([(3, 3), (4, 3)]);
         }
         acknowledged
@@ -102,11 +102,11 @@ struct Seen {
     injected: u64,
     refused: u64,
     said: u64,
-    /// Numbers that were used again.
+    /// Acknowledged numbers that were used again.
     again: u64,
 }
 
-/// All that was acknowledged comes back.
+/// Asserts that each acknowledged version is restored as its run wrote it.
 fn assert_all(engine: &Engine, acknowledged: &Acknowledged, which: &str) {
     for (&version, &run) in acknowledged {
         let bytes = restored(engine, version);
@@ -118,7 +118,7 @@ fn assert_all(engine: &Engine, acknowledged: &Acknowledged, which: &str) {
     }
 }
 
-/// Builds an engine of which the reads from the `good`th on fail, `bad` of them, and goes on. Returns whether any did.
+/// Builds an engine while `bad` reads fail after `good` successful ones, and continues the history. Returns true if a read failed.
 fn strike(
     world: World,
     template: (&Path, &Acknowledged),
@@ -172,7 +172,7 @@ fn strike(
                     "{which}: {next} was given twice, silently"
                 );
                 if before.is_some() && world.differences {
-                    // Versions that build upon the previous one go with it.
+                    // Versions that build upon the replaced one may go with it.
                     built_upon = acknowledged.split_off(&(next + 1));
                 }
             }
@@ -190,7 +190,7 @@ fn strike(
             }
         }
         assert!(engine.latest(None) >= acknowledged.keys().last().copied());
-        // A start brings nothing that was left on the node unless it is asked to.
+        // Only a call that waits brings versions that were left on the node to external storage.
         engine.wait().unwrap();
         engine.close().unwrap();
     }
@@ -201,7 +201,7 @@ fn strike(
     met
 }
 
-/// A moment's failure, one that lasts through all tries, and one that lasts longer, at every read of a build.
+/// Lets each read of a build fail: once, through all tries of the read, for several reads, and for all reads after it.
 fn strike_every_read(world: World, elsewhere: bool) -> Seen {
     let home = fast_home();
     let acknowledged = world.written(home.path(), elsewhere);
@@ -252,10 +252,10 @@ fn reads_that_fail_of_one_directory() {
     }
 }
 
-/// A run that is killed before it has removed what another node wrote anew has left its marks: the next one on the node still
-/// takes none of that for its own.
+/// A run saw versions that another node wrote anew, and left its marks. The run was killed before it removed its node's old versions of these
+/// numbers. The next run on the node must restore those of the other node.
 #[test]
-fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothing() {
+fn versions_of_another_node_count_though_the_run_that_saw_them_removed_nothing() {
     let home = fast_home();
     let home = home.path();
     let run = |builder: EngineBuilder, run, versions: &[Version]| {
@@ -267,7 +267,7 @@ fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothin
         engine.close().unwrap();
     };
     run(DIRECTORIES.on(home, "near"), 1, &[0, 1, 2]);
-    // With the node alone, so that no other run knows of it; in this order, its 3 is the last that it wrote.
+    // Run 2 uses the node alone, so that no other run knows of it. In this order, version 3 is the last that it writes.
     let alone = World {
         far: false,
         ..DIRECTORIES
@@ -292,7 +292,7 @@ fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothin
     }
 }
 
-/// A group of two, each with a directory of its own and one in common; the reads of the second rank fail.
+/// A group of two ranks, each with a node of its own, and common external storage. Reads of the second rank fail.
 #[test]
 fn reads_that_fail_of_one_rank_of_two() {
     let group = |home: &Path, run: u64, rank: u32| {
@@ -322,7 +322,7 @@ fn reads_that_fail_of_one_rank_of_two() {
         let faults = Arc::<Faults>::default();
         faults.good_reads.store(step, Relaxed);
         faults.bad_reads.store(12 * TRIES, Relaxed);
-        // The version after which each rank continued, if it did.
+        // The version from which each rank continued, if it did.
         let went_on = both(&|rank| {
             let builder = group(home, 2, rank);
             let own = Group::new(rank, 2, 2).patience(Duration::from_millis(500));

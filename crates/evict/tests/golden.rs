@@ -1,4 +1,4 @@
-//! Algorithm 1 on cases worked out by hand: `testdata/score.txt`.
+//! Tests Algorithm 1 on cases that were computed by hand: `testdata/score.txt`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use tierflow_evict::{
     Candidates, Distance, GAP_DISTANCE, Outlook, Policy, Score, UNHINTED_DISTANCE,
 };
 
-/// `-:SIZE` or `WAIT@DISTANCE:SIZE`; see the head of the file of cases.
+/// Adds a candidate in the form `-:SIZE` or `WAIT@DISTANCE:SIZE`. The head of the file of cases describes the form.
 fn push(candidates: &mut Candidates, fragment: &str) {
     let (what, size) = fragment.split_once(':').expect("a colon before the size");
     let occupant = what.split_once('@').map(|(wait, distance)| Outlook {

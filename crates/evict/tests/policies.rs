@@ -1,4 +1,4 @@
-//! The policy against an oracle that tries all windows and adds everything up anew.
+//! Compares the policy with an oracle that tries all windows and computes each sum anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ fn candidates(fragments: &[Fragment]) -> Candidates {
     candidates
 }
 
-/// Small numbers, so that ties are common, with the extremes mixed in.
+/// Draws small numbers, so that ties are common, and sometimes extremes.
 fn outlook() -> impl Strategy<Value = Outlook> {
     let wait = prop_oneof![
         5 => Just(Some(0)),
@@ -38,7 +38,7 @@ fn outlook() -> impl Strategy<Value = Outlook> {
     })
 }
 
-/// Fragments as a cache has them: no two gaps beside each other.
+/// Draws fragments as a cache has them, without two gaps side by side.
 fn fragments() -> impl Strategy<Value = Vec<Fragment>> {
     prop::collection::vec((1..6_u64, prop::option::weighted(0.75, outlook())), 0..40).prop_map(
         |mut fragments| {
@@ -48,7 +48,7 @@ fn fragments() -> impl Strategy<Value = Vec<Fragment>> {
     )
 }
 
-/// The admissible windows: for every start the shortest one that is large enough.
+/// Returns the admissible windows: for every start the shortest one that is large enough.
 fn windows(fragments: &[Fragment], size: u64) -> Vec<Window> {
     let mut windows = Vec::new();
     for first in 0..fragments.len() {
@@ -143,7 +143,7 @@ fn nothing_is_chosen_for_no_bytes_or_too_many() {
     assert!(Score.choose(&full, full.bytes()).is_some());
 }
 
-/// The totals exceed a `u64`; the differences must not notice.
+/// The totals exceed a `u64`. The scores, which are differences of totals, must still be exact.
 #[test]
 fn scores_are_exact_after_totals_have_wrapped() {
     let longest = Outlook {

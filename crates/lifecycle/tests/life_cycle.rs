@@ -1,10 +1,10 @@
-//! The whole life cycle, explored exhaustively: 7 states by 11 events.
+//! Explores the whole life cycle: 7 states by 11 events.
 
 use std::collections::BTreeSet;
 
 use tierflow_lifecycle::{Event, IllegalMove, State};
 
-/// Every legal move; all others are illegal.
+/// All legal moves. Every other move is illegal.
 #[rustfmt::skip]
 const LEGAL: [(State, Event, State); 20] = [
     (State::Init,            Event::WriteBegan, State::WriteInProgress),
@@ -29,7 +29,7 @@ const LEGAL: [(State, Event, State); 20] = [
     (State::Consumed,        Event::Evicted,    State::Init),
 ];
 
-/// The states that can be reached from `start` by the events that `allow` lets pass, with `start`.
+/// Returns `start` and the states that can be reached from it by the events that `allow` permits.
 fn reachable(start: State, allow: impl Fn(Event) -> bool) -> BTreeSet<State> {
     let mut seen = BTreeSet::from([start]);
     let mut open = vec![start];
@@ -94,8 +94,8 @@ fn a_pinned_copy_becomes_evictable_only_by_consumption_or_un_pinning() {
 
 #[test]
 fn an_unflushed_copy_is_not_lost_while_it_is_wanted() {
-    // From WRITE_COMPLETE nothing evictable is reached unless the copy is flushed, consumed, or
-    // un-pinned by a sender who vouches for a slower copy.
+    // From WRITE_COMPLETE no evictable state is reached unless the copy is flushed, consumed, or un-pinned by a sender that guarantees a
+    // slower copy.
     let kept = |event| !matches!(event, Event::Flushed | Event::Consumed | Event::Unpinned);
     assert!(
         reachable(State::WriteComplete, kept)

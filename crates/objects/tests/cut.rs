@@ -1,4 +1,4 @@
-//! Objects cut off anywhere.
+//! Tests of objects that are cut off anywhere.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -12,8 +12,7 @@ use tierflow_engine::{Engine, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Region, Snapshot};
 
-/// An object of every length that it can be cut to, in a vault opened before the cut and in new ones: no wrong bytes, and always
-/// an error.
+/// An object is cut to every length. A vault that was opened before the cut and a new one return no wrong bytes, and always an error.
 #[test]
 fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -41,7 +40,7 @@ fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
         let piece = knew.piece(1).unwrap();
         change(&store, path, |bytes| bytes.truncate(cut));
         for (name, expected) in names.iter().zip([&contents[1][..333], &contents[1][333..]]) {
-            // What lies before the cut may be read.
+            // A region before the cut may be read.
             if let Ok(bytes) = piece.read(name) {
                 assert!(bytes == expected, "{name}, cut at {cut}");
             }
@@ -58,7 +57,7 @@ fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
             assert!(vault.piece(0).unwrap().read("a").unwrap() == contents[0][..333]);
         }
     }
-    // An engine reports it, too, and goes on from the version before.
+    // An engine reports the damage, too, and continues from the version before.
     let device = open(Choice::Host).unwrap();
     let vault = Arc::new(objects(&store));
     let builder = Engine::builder(&device).host_cache(1 << 20);
@@ -67,7 +66,7 @@ fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
     assert_eq!(engine.damage()[0].version, Some(1));
 }
 
-/// The pieces and the manifest of a group's version, each cut everywhere.
+/// Each piece and the manifest of a group's version are cut to every length: the version is not whole.
 #[test]
 fn a_groups_objects_cut_anywhere_make_no_version() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -101,7 +100,7 @@ fn a_groups_objects_cut_anywhere_make_no_version() {
         change(&store, &path, |bytes| whole = bytes.clone());
         for cut in 0..whole.len() {
             change(&store, &path, |bytes| bytes.truncate(cut));
-            // A manifest is only a list of what is there: a rank of the group that opens the history writes it anew.
+            // A manifest only lists pieces that are there. A rank of the group that opens the history writes the manifest anew.
             let expected: &[u64] = if name.ends_with("tfm") { &[0, 1] } else { &[0] };
             let readers = [rank(0), rank(1)];
             for vault in &readers {

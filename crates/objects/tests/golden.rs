@@ -1,6 +1,6 @@
-//! Objects of each kind as they were written before stay readable, and are written today byte for byte, but for their times.
+//! Objects of each kind that earlier releases wrote stay readable. Except for times, today's objects are the same byte for byte.
 //!
-//! With `TIERFLOW_GOLDEN=write` in the environment, the files are made anew.
+//! `TIERFLOW_GOLDEN=write` writes the files anew.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -19,9 +19,9 @@ use tierflow_objects::Settings;
 use tierflow_store::container::{Found, Head, Kind, scan};
 use tierflow_store::{Region, Snapshot, Vault};
 
-/// Versions of two ranks; the fifth is given up by the second run, which writes the sixth.
+/// Versions of two ranks. The second run discards version 5 and writes version 6.
 const VERSIONS: [u64; 5] = [1, 2, 3, 4, 6];
-/// Rows are written to an index once 1024 objects have none: so many of others come before.
+/// Number of other objects before. An index is written once 1024 objects have no row in one.
 const OTHERS: u64 = 1014;
 
 fn rank(store: &Arc<dyn ObjectStore>, rank: u32, run: u64) -> impl Vault + use<> {
@@ -45,7 +45,7 @@ fn length_of(rank: u64, version: u64) -> usize {
     (100 * version + 1000 * rank) as usize
 }
 
-/// The objects of a history, by their paths, with their entity tags.
+/// Writes a history. Returns its objects by their paths, with their entity tags.
 fn written() -> BTreeMap<String, (u64, Vec<u8>)> {
     let store: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
     let others = open(&store, "golden", Settings::default());
@@ -67,7 +67,7 @@ fn written() -> BTreeMap<String, (u64, Vec<u8>)> {
     let all: Vec<_> = runtime.block_on(store.list(None).try_collect()).unwrap();
     let wanted = all.into_iter().filter(|meta| {
         let path = meta.location.as_ref();
-        // The first rank's index has rows of the others alone, but for a few.
+        // Nearly all rows of the first rank's index belong to the other objects.
         let others = [
             "golden/rank-0/v00000000000000001",
             "golden/rank-0/v00000000000000002",
@@ -88,7 +88,7 @@ fn home() -> PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// The objects that were kept, as [`written`] returns them.
+/// Returns the golden objects in the form of [`written`].
 fn kept() -> BTreeMap<String, (u64, Vec<u8>)> {
     let list = std::fs::read_to_string(home().join("tags")).unwrap();
     let read = |line: &str| {
@@ -99,7 +99,7 @@ fn kept() -> BTreeMap<String, (u64, Vec<u8>)> {
     list.lines().map(read).collect()
 }
 
-/// A record without its times, and without what depends on them: the checksums of lists that contain times.
+/// Returns a record without its times and without the checksums of lists that contain times.
 fn timeless(record: &[u8]) -> Option<Vec<u8>> {
     let mut found = None;
     scan(record, 0, |first| {
@@ -118,7 +118,7 @@ fn timeless(record: &[u8]) -> Option<Vec<u8>> {
     let region = head.regions[0].offset as usize;
     let words = payload[region..].as_chunks_mut::<8>().0;
     let length = head.regions[0].length as usize / 8;
-    // The word of the time, and that of a sum over times.
+    // The places of the time, and of a checksum over times.
     let (row, times): (usize, &[usize]) = match head.kind {
         Kind::Piece => (1, &[]),
         Kind::Manifest => (4, &[2]),
@@ -182,7 +182,7 @@ fn objects_that_were_kept_are_read() {
         let put = store.put(&path, PutPayload::from(bytes.to_vec()));
         runtime.block_on(put).unwrap();
     };
-    // The store counts what is put, and its tags are the counts.
+    // The tags of the store are the numbers of its writes.
     for tag in 0..=*by_tag.keys().last().unwrap() {
         match by_tag.get(&tag) {
             Some((path, bytes)) => put(path, bytes),
@@ -192,7 +192,8 @@ fn objects_that_were_kept_are_read() {
     let reader = rank(&store, 1, 3);
     assert_eq!(numbers(&reader), VERSIONS);
     assert_eq!(faulty.puts.load(Relaxed), 1036, "nothing is written anew");
-    // The heads of nine pieces that the index has no rows of, and the heads and lists of the index and of three manifests.
+    // The requests are for the heads of nine pieces that have no row in the index, and for the heads and lists of the index and of three
+    // manifests.
     assert_eq!(faulty.gets.load(Relaxed), 9 + 2 * (1 + 3));
     for number in 0..2 {
         let reader = rank(&store, number, 3);

@@ -1,4 +1,4 @@
-//! Versions that are published in an order of their own, while their bytes go up side by side.
+//! Versions are published in the order that their `ready` functions choose, while their bytes are uploaded side by side.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -17,7 +17,7 @@ fn snapshot<'a>(version: u64, regions: &'a [Region<'a>]) -> Snapshot<'a> {
     Snapshot::new(version, regions)
 }
 
-/// Three parts of an upload.
+/// Bytes of a version that is uploaded in three parts.
 const LONG: usize = 36 << 20;
 
 #[test]
@@ -33,7 +33,7 @@ fn all_parts_are_there_before_a_version_is_published() {
         asked.set(asked.get() + 1);
         assert_eq!(faulty.parts.load(Relaxed), 3);
         assert!(numbers(&open()).is_empty());
-        // One that comes before it is saved meanwhile, as it is small.
+        // Meanwhile a small version with a smaller number is saved.
         let small = [Region::new("state", &bytes[..100])];
         objects.save(&snapshot(1, &small))
     })
@@ -41,7 +41,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     assert_eq!(asked.get(), 1);
     assert_eq!(numbers(&open()), [1, 2]);
     assert!(open().piece(2).unwrap().read("state").unwrap() == bytes);
-    // A copy likewise, and what is not wanted any more is not there.
+    // A copy, too, is published last. If it is cancelled, the version is not there.
     let parts = faulty.parts.load(Relaxed);
     let elsewhere = Arc::new(object_store::memory::InMemory::new()) as Arc<dyn ObjectStore>;
     let other = repository(elsewhere, "runs/8", &Settings::default()).unwrap();
@@ -60,7 +60,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     }
     assert_eq!(faulty.parts.load(Relaxed), parts + 6);
     assert!(open().piece(3).unwrap().read("state").unwrap() == long);
-    // A small one, too, comes no sooner than it may.
+    // A small version is not published either if its `ready` refuses.
     let small = [Region::new("state", &bytes[..100])];
     let refused = Vault::save(&objects, &snapshot(4, &small), &|| Err(Error::Cancelled));
     assert!(matches!(refused, Err(Error::Cancelled)));

@@ -1,4 +1,4 @@
-//! Stores whose lists lag behind what was written.
+//! Tests of stores whose lists lag behind the writes.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -13,10 +13,10 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_store::{Error, Vault};
 
-/// One request, and an upload in parts.
+/// Bytes of a version that one request writes, and of one that is uploaded in parts.
 const LENGTHS: [usize; 2] = [5_000, 18_000_001];
 
-/// A store in which an earlier life wrote versions 1 to 5, each byte 1. Its lists lack the last two.
+/// Returns a store in which an earlier run wrote versions 1 to 5, with all bytes 1. The store's lists lack the last two.
 fn lagging(length: usize) -> (Arc<Faulty>, Arc<dyn ObjectStore>) {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
@@ -28,7 +28,7 @@ fn lagging(length: usize) -> (Arc<Faulty>, Arc<dyn ObjectStore>) {
     (faulty, store)
 }
 
-/// The first byte of each version that is offered, after all are read.
+/// Reads each version that the vault offers. Returns their first bytes.
 fn offered(vault: &dyn Vault) -> Vec<(u64, u8)> {
     let read = |version| {
         let bytes = vault.piece(version).unwrap().read("state").unwrap();
@@ -51,7 +51,7 @@ fn a_run_that_was_not_offered_a_version_writes_it_anew() {
             save(&second, version, &vec![2; length]).unwrap();
         }
         let expected = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)];
-        // With lists that still lag, and with lists that caught up.
+        // The lists still lag, and then have caught up.
         for lags in [2, 0] {
             faulty.lags.store(lags, Relaxed);
             assert_eq!(offered(&second), expected);
@@ -69,10 +69,10 @@ fn a_version_behind_one_that_was_written_anew_is_not_offered() {
         save(&second, 4, &vec![2; length]).unwrap();
         faulty.lags.store(0, Relaxed);
         let expected = [(1, 1), (2, 1), (3, 1), (4, 2)];
-        // Ended at once, or after it saw the rest.
+        // The run ends at once, or after it saw the other versions.
         assert_eq!(offered(&objects(&store)), expected);
         assert_eq!(offered(&second), expected);
-        // The number is free.
+        // The number of a version that is not offered is free.
         let third = objects(&store);
         save(&third, 5, &vec![3; length]).unwrap();
         let again = save(&third, 4, &vec![3; length]);
@@ -106,7 +106,7 @@ fn the_earlier_versions_count_until_a_new_one_is_there() {
             Ok(()) => assert_eq!(after, [(1, 1), (2, 1), (3, 1), (4, 2)]),
             Err(_) => assert_eq!(after, OLD),
         }
-        // A run that goes on from there is of a later epoch than the one that failed.
+        // The next run has a later epoch than the one that failed.
         let third = objects(&store);
         save(&third, 9, &[3; 10]).unwrap();
         let now = [after.as_slice(), &[(9, 3)]].concat();
@@ -116,7 +116,7 @@ fn the_earlier_versions_count_until_a_new_one_is_there() {
     assert!(outcomes.iter().all(|count| *count > 1), "{outcomes:?}");
 }
 
-/// The answer to a write is lost: the next try, or one on the way, hears that the object is there.
+/// The answer to a write is lost. The next try, of the caller or on the way, gets the answer that the object is there.
 #[test]
 fn a_version_whose_answer_was_lost_is_there_at_once() {
     for is_retried_on_the_way in [false, true] {
@@ -124,7 +124,7 @@ fn a_version_whose_answer_was_lost_is_there_at_once() {
         faulty.lags.store(usize::MAX, Relaxed);
         let second = objects(&store);
         let bytes = vec![2; 100];
-        // So many that an index has rows of them.
+        // The number of versions suffices for an index.
         let versions = 10..1100;
         for version in versions.clone() {
             if is_retried_on_the_way {

@@ -1,4 +1,4 @@
-//! Many versions in one history: few requests, and many threads.
+//! Tests of histories with many versions: they take few requests, and many threads may save.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Repository, Retention, Vault};
 
-/// Saves so many versions of a few bytes, from a number on.
+/// Saves `count` versions of a few bytes from the number `from` on.
 fn save_small(vault: &dyn Vault, from: u64, count: u64) {
     (from..from + count).for_each(|version| save(vault, version, &version.to_le_bytes()).unwrap());
 }
@@ -27,13 +27,13 @@ fn a_long_history_is_opened_with_few_requests() {
     save_small(&writer, 0, 2100);
     assert_eq!(gets(), 0);
     assert_eq!(faulty.lists.load(Relaxed), 1);
-    // Two indexes, and the heads that are in none yet.
+    // The requests are for two indexes, and for the heads that have no row in one yet.
     let expected: Vec<u64> = (0..2100).collect();
     assert_eq!(numbers(&objects(&store)), expected);
     assert_eq!(gets(), 2 + (2100 - 2048));
     let listed = writer.versions().unwrap();
     assert_eq!(objects(&store).versions().unwrap(), listed);
-    // What is written anew, removed or damaged is not what its row says.
+    // Some rows of the indexes now belong to removed or damaged objects.
     writer.remove(&(0..900).collect()).unwrap();
     change(&store, &path_of(1000), |bytes| bytes[40] ^= 1);
     gets();
@@ -42,7 +42,7 @@ fn a_long_history_is_opened_with_few_requests() {
     assert_eq!(numbers(&reader), left);
     assert_eq!(reader.damage().len(), 1);
     assert_eq!(gets(), 2 + (2100 - 2048) + 1);
-    // Indexes that were lost or damaged are written anew in time, and sparse ones are removed.
+    // A later save writes damaged indexes anew, and removes sparse ones.
     for index in indexes(&store) {
         change(&store, &index, |bytes| bytes.truncate(300));
     }
@@ -84,7 +84,7 @@ fn many_small_indexes_become_one() {
     assert_eq!(numbers(&objects(&store)).len(), 20 * 1024);
 }
 
-/// Versions that are saved by many threads at a time are all there, once.
+/// Many threads save versions at the same time. Each version is there once.
 #[test]
 fn many_threads_save_at_a_time() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -135,7 +135,7 @@ fn a_history_is_looked_after_whichever_ranks_wrote_it() {
         (sound.pieces, sound.bytes, sound.damage.len()),
         (16, 128, 0)
     );
-    // The newest is damaged where only a look at all of it tells: the one before has to stay.
+    // The newest version is damaged where only a complete read tells, so the one before must stay.
     change(&store, &path_of(7), |bytes| *bytes.last_mut().unwrap() ^= 1);
     let found = history.scrub(Some(7), &|_, _| {}).unwrap();
     assert_eq!((found.pieces, found.damage[0].version), (1, Some(7)));
@@ -152,7 +152,7 @@ fn a_history_is_looked_after_whichever_ranks_wrote_it() {
     assert_eq!(left(&all_ranks(&store)), [7]);
 }
 
-/// What opening costs when `TIERFLOW_VERSIONS` are there (with `--nocapture`): the requests and the memory.
+/// Opens a history of `TIERFLOW_VERSIONS` versions, and prints the requests and the memory for that (with `--nocapture`).
 #[test]
 fn opening_takes_few_requests_however_many_versions_there_are() {
     let resident = || {
@@ -179,7 +179,7 @@ fn opening_takes_few_requests_however_many_versions_there_are() {
     assert_eq!(piece.read("state").unwrap(), (count / 2).to_le_bytes());
 }
 
-/// Requests of a rank fail behind its piece, and the other rank completes the version: the next try of the same save succeeds.
+/// The requests of a rank fail after its piece is written, and the other rank completes the version. The next try of the same save succeeds.
 #[test]
 fn a_save_that_failed_behind_its_piece_succeeds_when_it_is_tried_again() {
     let mut complete = 0;

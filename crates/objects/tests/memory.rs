@@ -1,4 +1,4 @@
-//! The memory of a long history.
+//! Measures the memory of a long history.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Versions in object stores: in memory, in a directory, and in ones that fail, hang, and hold damaged objects.
+//! Tests of versions in object stores: in memory, in a directory, and in stores that fail, hang, or hold damaged objects.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -18,7 +18,7 @@ use tierflow_engine::{Engine, Region as EngineRegion, RegionMut, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
 
-/// Nothing, little, and more than one part of an upload.
+/// Returns the bytes of a version: none, few, or more than one part of an upload.
 fn length_of(version: u64) -> usize {
     [0, 5_000, 18_000_001][version as usize % 3]
 }
@@ -45,7 +45,7 @@ fn assert_right(vault: &dyn Vault, version: u64) {
 }
 
 #[test]
-fn what_was_saved_comes_back_from_every_store() {
+fn saved_versions_come_back_from_every_store() {
     let directory = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] = [
         Arc::new(InMemory::new()),
@@ -61,11 +61,11 @@ fn what_was_saved_comes_back_from_every_store() {
                 matches!(again, Err(Error::Exists { version: 4 })),
                 "{again:?}"
             );
-            // Counts once its base is there, which never comes.
+            // Version 11 counts only once its base is there, which never comes.
             save(&objects, 11, Some(10)).unwrap();
             save(&objects, 9, Some(3)).unwrap();
         }
-        // Opened again.
+        // A second vault of the store finds the same.
         let objects = objects(&store);
         assert_eq!(numbers(&objects), [0, 1, 2, 3, 4, 5, 9]);
         (0..6).for_each(|version| assert_right(&objects, version));
@@ -97,7 +97,7 @@ fn damage_is_named_and_an_older_version_offered() {
         matches!(&error, Error::Damaged { path: named, older: Some(1), .. } if named.ends_with(path)),
         "{error}"
     );
-    // A head, a cut, and a foreign object.
+    // The head is damaged, the object is cut, or replaced by a foreign one.
     let path = "runs/7/rank-0/v00000000000000000001.tfc";
     change(&store, path, |bytes| bytes[40] ^= 1);
     assert_eq!(numbers(&vault), [0, 2]);
@@ -138,7 +138,7 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
         }
     }
     assert_eq!(numbers(&ranks[1]), [1]);
-    // The next run writes the one that never was.
+    // The next run writes the version that was never whole.
     let ranks = [rank(0, 2), rank(1, 2), rank(2, 2)];
     for rank in &ranks {
         save(rank, 4, None).unwrap();
@@ -166,7 +166,7 @@ fn pieces_are_copied_with_their_checksums() {
             piece.head().blocks
         );
     }
-    // And back.
+    // The piece is copied back to a directory.
     let other = tempfile::tempdir().unwrap();
     let other = Repository::open(other.path(), Options::default()).unwrap();
     for version in 0..3 {
@@ -181,7 +181,7 @@ fn an_engine_keeps_its_versions_there() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = open(Choice::Host).unwrap();
     for run in 0..2_u64 {
-        // Each run on another node.
+        // Each run is on another node.
         let near = home.path().join(run.to_string());
         let engine = Engine::builder(&device)
             .host_cache(64 << 20)
@@ -228,7 +228,7 @@ fn a_faulty_store_loses_nothing_and_blocks_no_caller_for_ever() {
         save(&vault, version, None).unwrap();
         assert_right(&vault, version);
     }
-    // Parts that fail on the way leave nothing behind.
+    // An upload whose part fails leaves nothing behind.
     for fail_after in 1..12 {
         faulty.fail_after.store(fail_after, Relaxed);
         let failed = save(&vault, 8, None).is_err();
@@ -287,11 +287,11 @@ fn an_answer_that_was_lost_is_no_failure() {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let vault = objects(&store);
-    // Tried again on the way.
+    // A client on the way tries the request again.
     faulty.retries.store(true, Relaxed);
     save(&vault, 1, None).unwrap();
     faulty.retries.store(false, Relaxed);
-    // Tried again by the caller.
+    // The caller tries the save again.
     faulty.loses_answers.store(true, Relaxed);
     assert!(matches!(save(&vault, 4, None), Err(Error::Remote(_))));
     faulty.loses_answers.store(false, Relaxed);
@@ -300,13 +300,13 @@ fn an_answer_that_was_lost_is_no_failure() {
     [1, 4]
         .iter()
         .for_each(|version| assert_right(&vault, *version));
-    // Now it is sure: the number is taken.
+    // The version is known by now, so its number is taken.
     let again = save(&vault, 4, None);
     assert!(
         matches!(again, Err(Error::Exists { version: 4 })),
         "{again:?}"
     );
-    // And the copy of a piece.
+    // The answer to the copy of a piece is lost, too.
     let directory = tempfile::tempdir().unwrap();
     let local = Repository::open(directory.path(), Options::default()).unwrap();
     save(&local, 7, None).unwrap();
@@ -316,7 +316,7 @@ fn an_answer_that_was_lost_is_no_failure() {
     faulty.loses_answers.store(false, Relaxed);
     vault.copy(&piece).unwrap();
     assert_right(&vault, 7);
-    // Other bytes under the number are another version.
+    // Other bytes under the number are another version, so the save fails.
     let regions = [Region::new("state", b"other")];
     let other = Snapshot::new(7, &regions);
     let taken = vault.save(&other);
@@ -359,7 +359,7 @@ fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
     }
     let before = faulty.lists.load(Relaxed);
     let vault = objects(&store);
-    // Heads are asked for side by side: each waits until twelve are.
+    // Requests for heads run side by side: each waits here until there are twelve.
     faulty.gets_meet.store(true, Relaxed);
     assert_eq!(numbers(&vault).len(), 60);
     assert_eq!(faulty.gets.load(Relaxed), 60, "one for each head");
@@ -411,7 +411,7 @@ fn a_newer_piece_takes_the_place_of_an_older_one() {
 }
 
 #[tokio::test]
-async fn it_may_be_used_within_the_callers_runtime() {
+async fn a_store_may_be_used_within_the_callers_runtime() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let vault = objects(&store);
     save(&vault, 1, None).unwrap();

@@ -1,4 +1,4 @@
-//! The suite of every repository, over object stores.
+//! Runs the test suite of every repository over object stores.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -13,11 +13,11 @@ use tierflow_objects::ObjectBlobs;
 use tierflow_store::conformance::Home;
 use tierflow_store::{Options, Repository, Result};
 
-/// A store that is empty at first.
+/// A place for a repository: a store that is empty at first.
 #[derive(Debug)]
 struct StoreHome {
     store: Arc<dyn ObjectStore>,
-    /// The directory of a store that lies in one.
+    /// The directory of a store on files.
     _directory: Option<tempfile::TempDir>,
 }
 

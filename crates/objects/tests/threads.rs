@@ -1,4 +1,4 @@
-//! A process that may start no more threads is told so.
+//! A process that may start no more threads gets an error that says so.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use object_store::memory::InMemory;
@@ -13,7 +13,7 @@ fn is_told<T: std::fmt::Debug>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::Remote(text)) if text.contains("raise the limit of processes"))
 }
 
-// The limit is the process's: this is the only test here.
+// The limit holds for the whole process, so this file has one test.
 #[test]
 fn without_threads_a_store_is_an_error_and_no_panic() {
     let open = || ObjectBlobs::new(Arc::new(InMemory::new()), "run", Duration::from_secs(60));
@@ -21,7 +21,7 @@ fn without_threads_a_store_is_an_error_and_no_panic() {
     let callers = Builder::new_current_thread().build().unwrap();
     let list = || callers.block_on(async { blobs.list(&mut |_, _| ()) });
     list().unwrap();
-    // Threads that ended leave their stacks to the next ones: a few other threads take those.
+    // New threads use the stacks of ended ones, so a few other threads occupy these.
     let (end, ends) = std::sync::mpsc::channel::<()>();
     let ends = Arc::new(std::sync::Mutex::new(ends));
     let others = (0..4).map(|_| {
@@ -32,7 +32,7 @@ fn without_threads_a_store_is_an_error_and_no_panic() {
     let before = getrlimit(Resource::As);
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-    // This is less than the stack of a thread.
+    // The room is smaller than the stack of a thread.
     let room = pages * rustix::param::page_size() as u64 + (1 << 20);
     let limit = Rlimit {
         current: Some(room),

@@ -1,4 +1,4 @@
-//! What a run gives up in an object store: nothing before it has written a piece, and for good from then on.
+//! A run in an object store discards versions: nothing changes before it has written a piece, and from then on they stay away for good.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -15,7 +15,7 @@ use tierflow_engine::{Engine, Region, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Options, Order, Repository, Vault};
 
-/// The first byte of each piece.
+/// Returns the first byte of each piece.
 fn offered(vault: &dyn Vault) -> Vec<(u64, u8)> {
     let pieces = vault.pieces().unwrap().into_iter();
     let read = |version| vault.piece(version).unwrap().read("state").unwrap()[0];
@@ -66,7 +66,7 @@ fn versions_given_up_stay_so_once_a_piece_is_copied() {
     let near = tempfile::tempdir().unwrap();
     let second = objects(&store);
     second.truncate(Some(3)).unwrap();
-    // The epoch of a run on the node is higher than all that it finds, as an engine sees to it.
+    // As in an engine, the epoch of the run on the node is higher than all that it finds.
     let order = Order::default();
     order.see(second.last_run().unwrap().epoch + 2, 0);
     let options = Options::default().order(&order);
@@ -79,7 +79,7 @@ fn versions_given_up_stay_so_once_a_piece_is_copied() {
     assert_eq!(offered(&objects(&store)), expected);
 }
 
-/// The run of an engine with a node-local directory saves nothing in the store itself: it copies.
+/// An engine with a node-local directory saves no piece in the store, but copies pieces to it.
 #[test]
 fn a_run_that_copies_pieces_keeps_hidden_ones_out() {
     let faulty = Arc::new(Faulty::default());

@@ -1,4 +1,4 @@
-//! Memory of several peers as one range, of which owners take parts back.
+//! Tests of memory of several peers as one range. The owners take parts back.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -43,14 +43,14 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
         [free(0), free(1), free(2), free(3)],
         [8, 6, 6, 6].map(|mib| mib << 20)
     );
-    // The bytes cross the border of two peers.
+    // The bytes cross the border between two peers.
     let bytes = noise(1, 3 * MIB);
     write(&devices[0], cache.memory(), MIB / 2, &bytes);
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
 
     recalls[1].ask();
     assert_eq!(cache.wanted(), Some(2 * MIB));
-    // All bytes stay readable until the part is given back, which fails while one is lent.
+    // All bytes stay readable until the part is given back. The part cannot be given back while a byte of it is lent.
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
     let reader = cache.memory().lend(5 * MIB..5 * MIB + 1).unwrap();
     assert!(matches!(cache.give_back(0), Err(Error::Device { .. })));

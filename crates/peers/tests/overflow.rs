@@ -1,4 +1,4 @@
-//! Calibration, its file, and remainders copied to peers and back.
+//! Tests of calibration, its file, and copies of remainders to peers and back.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -14,7 +14,7 @@ use tierflow_testing::assert_matches;
 fn a_skewed_checkpoint_comes_back_from_peers() {
     let devices = hosts(4, 256 << 20);
     all_strategies(&devices, 8 * MIB);
-    // The devices have all of their memory back.
+    // The devices have all their memory back.
     for device in &devices {
         assert_eq!(device.free_bytes().unwrap(), 256 << 20);
     }
@@ -124,7 +124,7 @@ fn time(topology: &Topology, shares: &[Share]) -> f64 {
 }
 
 #[test]
-fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
+fn equal_links_become_a_switch_and_shared_ones_stay_shared() {
     use Share::{Remainder, Spare};
     let near =
         |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-6, "{found} {wanted}");
@@ -155,7 +155,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
         1.0,
     );
 
-    // A GPU that sends twice as much to two peers as to one has its own link to each.
+    // A GPU sends twice as much to two peers as to one, so it has its own link to each.
     let links = FOUR.replace("to_peers = 400e9", "to_peers = 790e9");
     let links = described(&links.replace("to_all = 450e9", "to_all = 800e9"));
     near(
@@ -165,7 +165,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
         ),
         1.0,
     );
-    // One link is slower than the others, too.
+    // A link is slower than the others: the topology keeps its bandwidth.
     let slow = described(&FOUR.replacen("bandwidth = 400e9", "bandwidth = 100e9", 1));
     near(
         time(&slow, &[Remainder(150_000_000_000), Spare(all), Spare(0)]),
@@ -174,7 +174,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
 }
 
 #[test]
-fn what_cannot_be_calibrated_or_moved_is_named() {
+fn impossible_calibrations_and_moves_are_named() {
     assert!(matches!(calibrate(&[], quick()), Err(Error::NoDevices)));
     let devices = hosts(2, 64 << 20);
     let twice = [devices[0].clone(), devices[1].clone(), devices[0].clone()];

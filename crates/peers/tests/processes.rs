@@ -1,4 +1,4 @@
-//! Memory that one process lends to another. The test runs without the harness, as it starts itself again as the
+//! Tests of memory that one process lends to another. The program runs without the test harness, as it starts itself again as the
 //! lender: `processes lend PATH`.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
@@ -31,7 +31,7 @@ fn main() {
         ["borrow", path] => borrow(Path::new(path)),
         ["copy"] => copy(),
         ["touch"] => touch(),
-        // The test has nothing to list and no ignored cases.
+        // The program has no list of tests, and no ignored ones.
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
@@ -53,7 +53,7 @@ fn main() {
     }
 }
 
-/// Lends until it is killed. Recalls each loan once the memory holds the bytes of its length.
+/// Lends memory until the process is killed. Recalls each loan once the memory has the bytes that belong to its length.
 fn lend(path: &Path) {
     let device = hosts(1, SPARE).remove(0);
     let lender = Lender::bind(&device, path, SPARE).unwrap();
@@ -80,7 +80,7 @@ fn lend(path: &Path) {
     }
 }
 
-/// Asks a lender that does not answer.
+/// Asks for memory from a lender that does not answer.
 fn borrow(path: &Path) {
     println!("asks");
     let error = Borrowed::ask(path, 1, Duration::from_secs(1)).unwrap_err();
@@ -123,7 +123,7 @@ fn recalled(device: &Device) {
             wait_for_recall(&loan),
             "the lender saw what was written, and wants it back"
         );
-        // The bytes can be saved first; meanwhile the loan cannot be given back.
+        // The borrower may save the bytes first. Meanwhile the loan cannot be given back.
         let reader = loan.memory().lend(0..1).unwrap();
         assert_matches!(loan.give_back(), Err(Error::Device { .. }));
         drop(reader);
@@ -158,7 +158,7 @@ fn lender_dies(device: &Device) {
     assert_matches!(loan.give_back(), Err(Error::Gone { .. }));
 }
 
-/// Only root can be another user.
+/// Runs only as root, which can start a process of another user.
 fn another_user(device: &Device) {
     if !rustix::process::geteuid().is_root() {
         println!("NOT RUN: a lender of another user; run the test as root");
@@ -167,7 +167,7 @@ fn another_user(device: &Device) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let path = folder.path().join("lender");
-    // The other user may not reach the folder in which the test was built.
+    // The other user may not be allowed to enter the folder in which the test was built.
     let program = folder.path().join("test");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut command = Command::new(program);
@@ -191,7 +191,7 @@ fn nonsense(device: &Device) {
     assert!(!path.exists());
 }
 
-/// A process that is stopped and continues, as by a debugger, is interrupted in each of its waits.
+/// Stops and continues a process again and again, as a debugger does. Each of its waits is interrupted, and its calls succeed.
 fn interrupted(device: &Device) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lender");
@@ -219,14 +219,14 @@ fn no_threads(_: &Device) {
     assert_eq!(report_with_large_stacks("touch"), "touched");
 }
 
-/// The report of this program in a process whose threads have stacks of 32 MiB.
+/// Runs this program in a process whose threads have stacks of 32 MiB. Returns its report.
 fn report_with_large_stacks(argument: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let command = command.arg(argument).env("RUST_MIN_STACK", "33554432");
     Process::start(command, "").report()
 }
 
-/// Leaves this process so much address space.
+/// Limits this process to `room` more bytes of address space.
 fn limit_address_space(room: u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
@@ -238,7 +238,7 @@ fn limit_address_space(room: u64) {
     setrlimit(Resource::As, limit).unwrap();
 }
 
-/// Allocates host memory for a transfer where there is no room for the stack of a thread.
+/// Allocates host memory for a transfer without room for the stack of a thread.
 fn touch() {
     let devices = hosts(2, 64 << 20);
     let mut shares = [Share::Spare(1 << 20); 8];
@@ -252,7 +252,7 @@ fn touch() {
     println!("touched");
 }
 
-/// Copies to eight peers at once, where there is room for the stack of one thread.
+/// Copies to eight peers at once, with room for the stack of one thread.
 fn copy() {
     let devices = hosts(8, 64 << 20);
     let mut shares = [Share::Spare(1 << 20); 8];

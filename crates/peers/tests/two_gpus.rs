@@ -1,4 +1,4 @@
-//! Two GPUs that reach each other's memory:
+//! Tests of two GPUs that can access each other's memory:
 //! `cargo test -p tierflow-peers --test two_gpus -- --ignored`.
 
 mod common;

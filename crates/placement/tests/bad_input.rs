@@ -1,4 +1,4 @@
-//! What cannot be scheduled is refused, and the message names the node.
+//! Problems that cannot be scheduled are refused, and the message names the part of the machine.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::num::NonZeroU64;
@@ -28,7 +28,7 @@ fn strategies() -> [Box<dyn Strategy>; 4] {
     ]
 }
 
-/// Two GPUs, a link, a switch, a host and a host link.
+/// Returns a machine of two GPUs, a link, a switch, a host and a host link.
 fn machine() -> Topology {
     let mut topology = Topology::new();
     let (a, b) = (topology.gpu(), topology.gpu());
@@ -154,7 +154,7 @@ fn totals_that_overflow_name_the_gpu() {
     shares[5] = Share::Remainder(u64::MAX);
     let error = Problem::new(&topology, &shares).unwrap_err();
     assert!(error.to_string().contains("GPU 5"), "{error}");
-    // Rounded up, 8 remainders of one byte are too much, too.
+    // Eight remainders of one byte each overflow, too, once they are rounded up.
     let problem = Problem::new(&topology, &[Share::Remainder(1); 8]).unwrap();
     let gpu = GpuId(2);
     assert_eq!(
@@ -172,7 +172,7 @@ fn the_largest_problem_is_still_exact() {
     let schedule = MinTimeMaxFlow::default().schedule(&problem).unwrap();
     let sent: u64 = schedule.transfers().iter().map(|t| t.bytes).sum();
     assert_eq!(sent, MAX_BYTES);
-    // Two links of 24 GB/s, two of 48, and 12 to the host.
+    // Two links have 24 GB/s, two have 48 GB/s, and the link to the host has 12 GB/s.
     let wanted = MAX_BYTES as f64 / 156e9;
     assert!((schedule.makespan().as_secs_f64() / wanted - 1.0).abs() < 1e-12);
     assert!(schedule.makespan().ceil().as_secs() > 29_000_000);
@@ -201,7 +201,7 @@ fn a_gpu_that_reaches_nothing_is_named() {
 
 #[test]
 fn remainders_that_fit_nowhere_are_named_with_what_is_missing() {
-    // No host, and GPU 1 has less room than GPU 0 needs.
+    // The machine has no host, and GPU 1 has less room than GPU 0 needs.
     let mut topology = Topology::new();
     let gpus: Vec<_> = (0..4).map(|_| topology.gpu()).collect();
     topology.link_both(gpus[0], gpus[1], 1e9).unwrap();
@@ -228,7 +228,7 @@ fn remainders_that_fit_nowhere_are_named_with_what_is_missing() {
         "{wanted}"
     );
 
-    // A full host does not help.
+    // A host without room does not help.
     let topology = Topology::dgx_1();
     let shares = [Share::Remainder(10); 8];
     let problem = Problem::new(&topology, &shares)
@@ -256,7 +256,7 @@ fn nothing_to_place_takes_no_time() {
 fn a_part_that_is_refused_changes_nothing() {
     let mut topology = machine();
     let (a, b) = (GpuId(0), GpuId(1));
-    // Less is left of the bandwidth in all than twice 5e14.
+    // Links are added until the limit on the sum of all bandwidths leaves less than twice 5e14.
     while topology.link(a, b, 1e15).is_ok() {}
     let before = topology.clone();
     let total = |refused| matches!(refused, Err(TopologyError::TotalBandwidth { .. }));

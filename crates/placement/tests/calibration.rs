@@ -1,4 +1,4 @@
-//! The spline of a store's calibration.
+//! Tests of the spline of a store's calibration.
 
 use proptest::prelude::*;
 use tierflow_placement::stores::{Calibration, CalibrationError};
@@ -9,7 +9,7 @@ fn close(is: f64, wanted: f64) -> bool {
 
 proptest! {
     #[test]
-    fn it_goes_through_every_sample(
+    fn the_spline_goes_through_every_sample(
         first in 1..5_u32,
         step in 1..20_u32,
         samples in prop::collection::vec(1.0..1e9_f64, 1..40),
@@ -24,9 +24,9 @@ proptest! {
         prop_assert_eq!(calibration.throughput(u32::MAX), calibration.throughput(last));
     }
 
-    /// With n samples, what is a polynomial of degree n − 1, and 3 at most, is met everywhere.
+    /// With n samples, the spline equals a polynomial of degree n − 1, and at most 3, everywhere.
     #[test]
-    fn it_is_exact_on_cubics(
+    fn the_spline_is_exact_on_cubics(
         samples in 1..12_usize,
         (a, b, c, d) in (1e3..1e6_f64, 0.0..1e4_f64, 0.0..100.0_f64, 0.0..1.0_f64),
     ) {
@@ -44,8 +44,8 @@ proptest! {
     }
 }
 
-/// The shape of IPDPS'19, Figure 3: an SSD that is best with a few writers, calibrated with 1, 11, 21 …
-/// 181 of 180. The curve is made up, so this shows how well the spline follows, not how well it predicts.
+/// The shape of Figure 3 of IPDPS'19: an SSD that is fastest with a few writers, calibrated with 1, 11, 21 … 181 writers. The curve is
+/// synthetic, so the test shows how well the spline follows a curve, not how well it predicts a device.
 #[test]
 fn a_tenth_of_the_points_is_enough_for_the_others() {
     let ssd = |writers: u32| {
@@ -54,14 +54,14 @@ fn a_tenth_of_the_points_is_enough_for_the_others() {
     };
     let samples: Vec<_> = (0..=18).map(|at| ssd(1 + 10 * at)).collect();
     let calibration = Calibration::new(1, 10, &samples).unwrap();
-    // Between 1 and 11 writers the curve bends most; a calibration in steps of 10 cannot see how.
+    // The curve bends most between 1 and 11 writers, which a calibration in steps of 10 cannot see.
     for writers in 11..=181 {
         let error = calibration.throughput(writers) / ssd(writers) - 1.0;
         assert!(error.abs() < 0.05, "{writers}: {error}");
     }
 }
 
-/// The same shape by seven samples at doubling distances: also where the curve bends most.
+/// Seven samples at doubling distances follow the same shape, also where the curve bends most.
 #[test]
 fn doubling_sees_what_the_first_writers_do() {
     let ssd = |writers: u32| {

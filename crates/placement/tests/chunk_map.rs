@@ -1,4 +1,4 @@
-//! A volume's choice of a store beside an oracle: Algorithm 2 of VeloC (IPDPS'19) without flushes, on rates as they are observed.
+//! Compares a volume's choice of a store with an oracle: Algorithm 2 of VeloC (IPDPS'19) without flushes, with observed rates.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -7,13 +7,13 @@ use tierflow_placement::stores::{Calibration, ChunkMap, Placed, ShortestWait, St
 
 const CHUNK: u64 = 1 << 20;
 
-/// Most writers of a store that are asked about: there is a sample of each number up to there.
+/// Most writers of a store. The calibration has a sample of each number up to this one.
 const WRITERS: u32 = 12;
 
 /// A store as the oracle sees it.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Bytes/s of all writers together, by their number less one.
+    /// Bytes/s of all writers together. The index is their number less one.
     samples: Vec<f64>,
     capacity: usize,
     chunks: usize,
@@ -21,7 +21,7 @@ struct Known {
 }
 
 impl Known {
-    /// Seconds until one writer more has written a chunk, if all share the store evenly.
+    /// Returns the seconds in which one further writer writes a chunk, if all share the store evenly.
     fn seconds(&self) -> f64 {
         let writers = self.writers + 1;
         f64::from(writers) * CHUNK as f64 / self.samples[writers as usize - 1]
@@ -40,7 +40,7 @@ fn stores() -> impl Strategy<Value = Vec<Known>> {
 }
 
 proptest! {
-    /// Writes take no time here, so that nothing is observed that corrects a calibration: the samples alone decide.
+    /// Writes take no time here, so no observation corrects a calibration: the samples alone decide.
     #[test]
     fn a_chunk_goes_to_the_store_that_has_it_first(
         mut known in stores(),
@@ -79,7 +79,7 @@ proptest! {
             let store = &mut known[placed.extent.store.0];
             let (seconds, least) = (store.seconds(), least.unwrap());
             prop_assert!(store.chunks < store.capacity);
-            // The spline goes through its samples but for rounding, and never below half of the least one.
+            // The spline goes through its samples except for rounding, and never below half of the least sample.
             prop_assert!(seconds <= least * (1.0 + 1e-9), "{seconds} s, and {least} elsewhere");
             store.chunks += 1;
             store.writers += 1;
@@ -87,13 +87,13 @@ proptest! {
         }
     }
 
-    /// A store that writes as fast as another one was calibrated, and not as fast as itself, is taken for what it is after 64 writes.
+    /// A store is slower than its calibration says, and slower than the second store. The observed rates must move the choice to the second.
     #[test]
     fn observed_rates_decide_against_a_wrong_calibration(
         rate in 1e7_f64..1e9,
         wrong in 2.0_f64..8.0,
     ) {
-        // Both were calibrated: the first one too fast by `wrong`, the second one right and between.
+        // The calibration of the first store is too fast by the factor `wrong`. The calibration of the second is right, and between the two rates.
         let calibrated = |rate: f64| Calibration::new(1, 1, &[rate; 4]).unwrap();
         let second = rate * wrong.sqrt();
         let stores = vec![
@@ -125,7 +125,7 @@ fn chunks_that_cannot_be_placed_anew_stay_where_they_are() {
     assert!(map.place(2, 0..2 * CHUNK, &[found.store]).is_none());
     assert_eq!(map.find(&(0..2 * CHUNK)), Ok(found));
     assert_eq!(map.chunks(), [2]);
-    // The slots of these chunks are the room for them.
+    // The chunks can be placed into their own slots.
     assert!(map.place(2, 0..2 * CHUNK, &[]).is_some());
 }
 

@@ -1,4 +1,4 @@
-//! The worked example of the SC'22 showcase, slide 46, on a DGX-1: GPU 0 has 480 MB too much and GPU 6
+//! Tests of the worked example on slide 46 of the SC'22 showcase, on a DGX-1: GPU 0 has 480 MB too much and GPU 6
 //! 240 MB, GPU 4 has room for 480 MB and GPU 1 for 240 MB.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -26,7 +26,7 @@ fn milliseconds(schedule: &Schedule) -> f64 {
     schedule.makespan().as_secs_f64() * 1e3
 }
 
-/// From, to (a peer, or 8 for the host), megabytes.
+/// Returns the transfers as a GPU, its target (a peer, or 8 for the host), and megabytes.
 fn megabytes(schedule: &Schedule) -> Vec<(usize, usize, u64)> {
     let number = |to| match to {
         Destination::Peer(GpuId(gpu)) => gpu,
@@ -65,14 +65,13 @@ fn min_time_max_flow_takes_6_67_ms() {
     let is_link_to_4 =
         |limit: &Limit| matches!(limit, Limit::Link { from, to, .. } if (from.0, to.0) == (6, 4));
     assert!(bound.cut.limits.iter().any(is_link_to_4), "{}", bound.cut);
-    // 240 MB do not divide by 36 GB/s: one byte more on the slower link is all that costs.
+    // 240 MB cannot be split exactly at 36 GB/s, so the schedule takes longer by one byte on the slower link.
     let extra = schedule.makespan().as_secs_f64() - bound.time.as_secs_f64();
     assert!((0.0..=1.0 / 12e9).contains(&extra), "{extra}");
     assert_eq!(schedule.makespan().ceil().as_nanos(), 6_666_667);
 }
 
-/// The amounts on the slide, which the published algorithm makes: each link carries as much as it can
-/// in the time that its GPU needs.
+/// The published algorithm makes the amounts on the slide: each link carries as much as it can in the time that its GPU needs.
 #[test]
 fn unit_increment_makes_the_schedule_on_the_slide() {
     let schedule = example(&mut UnitIncrement::new(NonZeroU64::new(MB).unwrap()));
@@ -90,8 +89,8 @@ fn unit_increment_makes_the_schedule_on_the_slide() {
 }
 
 #[test]
-fn what_peers_can_take_in_time_does_not_go_to_the_host() {
+fn bytes_that_peers_take_in_time_do_not_go_to_the_host() {
     let schedule = example(&mut MinTimeMaxFlow::default());
-    // GPU 4 takes 320 MB of GPU 0 and 160 MB of GPU 6 by then, GPU 1 the other 160 MB.
+    // In that time, GPU 4 takes 320 MB from GPU 0 and 160 MB from GPU 6, and GPU 1 takes 160 MB.
     assert_eq!(schedule.to_hosts() / MB, 80);
 }

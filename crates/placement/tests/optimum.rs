@@ -1,4 +1,4 @@
-//! The makespan against a linear program, and every schedule against the machine, on random machines.
+//! Compares the makespan with the optimum of a linear program, and checks every schedule on its machine, on random machines.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -21,11 +21,11 @@ use tierflow_placement::{
 };
 
 const CASES: u32 = 10_000;
-/// GB/s and MB, so that exactness is tried where 64 bits are not enough.
+/// Scales to GB/s and MB, at which 64 bits do not suffice for exact arithmetic.
 const SPEED: u64 = 1_000_000_000;
 const BYTES: u64 = 1_000_000;
 
-/// The shortest time by which a machine places everything, in its own units; `None` if it never does.
+/// Returns the shortest time in which a machine places all bytes, in its own units, or `None` if it cannot.
 fn linear_program(machine: &Machine) -> Option<f64> {
     let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
     let time = program.add_var(1.0, (0.0, f64::INFINITY));
@@ -100,11 +100,11 @@ proptest! {
                 let wanted = time * BYTES as f64 / SPEED as f64;
                 let is = bound.time.as_secs_f64();
                 prop_assert!((is - wanted).abs() <= 1e-9 * wanted, "{is} s, not {wanted} s");
-                // In whole bytes it takes longer, by about a byte on the slowest link.
+                // A schedule of whole bytes takes longer, by about a byte on the slowest link.
                 let makespan = schedule.makespan();
                 prop_assert!(makespan >= bound.time);
                 prop_assert!(makespan.as_secs_f64() <= is + 1.01 / SPEED as f64);
-                // The cut says by itself that it cannot be done faster.
+                // The cut alone proves that no schedule is faster.
                 let cut = &bound.cut;
                 let left = cut.remainder - cut.room;
                 prop_assert_eq!(
@@ -120,7 +120,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The published algorithm is optimal in its units, and so are we in multiples of the alignment.
+    /// The published algorithm is optimal in its units, and this crate's strategy in multiples of the alignment.
     #[test]
     fn whole_multiples_are_placed_as_well_as_unit_by_unit(
         machine in machines(),
@@ -137,7 +137,7 @@ proptest! {
             (Ok(theirs), Ok(ours)) => {
                 machine.check(&theirs, alignment, 1, 1);
                 machine.check(&ours, alignment, 1, 1);
-                // The last part of a multiple counts as a whole one when it is placed, not when it is timed.
+                // The last part of a multiple counts as a whole one in the placement, but not in the makespan.
                 prop_assert_eq!(machine.rounded(&theirs, alignment), machine.rounded(&ours, alignment));
                 prop_assert!(ours.makespan() >= ours.bound().unwrap().time);
             }
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Whatever the alignment: a bound is true of bytes as they are, and the optimum one of the rounded problem.
+    /// With any alignment, the bound holds for the bytes themselves, and the optimum for the rounded problem.
     #[test]
     fn baselines_obey_every_capacity_and_beat_neither_the_bound_nor_the_optimum(
         machine in machines(),
@@ -174,7 +174,7 @@ proptest! {
         }
     }
 
-    /// One value that is kept gives what a new one gives.
+    /// A strategy that is used again gives the same schedule as a new one.
     #[test]
     fn scratch_memory_carries_nothing_over(first in machines(), second in machines()) {
         let (a, b) = (first.topology(SPEED), second.topology(SPEED));
@@ -185,7 +185,7 @@ proptest! {
     }
 }
 
-/// The tests above would show little if most machines were trivial or had no schedule.
+/// The random machines must be neither mostly trivial nor mostly without a schedule, as the tests above would show little then.
 #[test]
 fn random_machines_are_of_every_kind() {
     let mut runner = TestRunner::deterministic();

@@ -17,7 +17,7 @@ trait Store {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
 
-/// Blocks of 4 KiB by their offsets, each as lengths and bytes. The plan counts bytes before they are compressed.
+/// Blocks of 4 KiB by their offsets, each as runs of a length and a byte. The plan counts bytes before they are compressed.
 struct Compressed(HashMap<u64, Vec<(u16, u8)>>);
 
 impl Store for Compressed {
@@ -88,12 +88,12 @@ struct Engine {
 }
 
 impl Engine {
-    /// The time matters to statistics alone, and is left out here.
+    /// Passes an event to the plan. Only statistics use the time, so it is 0 here.
     fn tell(&mut self, event: Event) -> Result<(), Box<dyn Error>> {
         Ok(self.world.tell(0, event, &mut self.executor)?)
     }
 
-    /// Copies the bytes of a transfer. The error is the end that failed.
+    /// Copies the bytes of a transfer. The error names the end that failed.
     fn copy(&mut self, transfer: &Transfer) -> Result<(), TransferFailure> {
         if self.executor.cancelled.remove(&transfer.id) {
             return Err(TransferFailure::Cancelled);
@@ -109,7 +109,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Carries out one transfer, if there is one. A larger engine has threads for this.
+    /// Carries out one transfer if there is one. A larger engine has threads for this.
     fn advance(&mut self) -> Result<bool, Box<dyn Error>> {
         let Some(transfer) = self.executor.transfers.pop_front() else {
             return Ok(false);
@@ -155,7 +155,7 @@ impl Engine {
     }
 }
 
-/// Makes the content of a version: between 20 KB and 420 KB.
+/// Returns the content of a version: between 20 KB and 420 KB.
 fn contents(version: Version) -> Vec<u8> {
     let size = 20_000 + version * 7_919 % 401 * 1_000;
     (0..size).map(|at| (version * 31 + at / 97) as u8).collect()

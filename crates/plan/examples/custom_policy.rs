@@ -1,5 +1,5 @@
-//! Custom policies for versions that are read again and again: by the number of their reads, and by the time of the next read.
-//! The crate's own policies run beside them.
+//! Custom policies for versions that are read again and again: one decides by the number of reads, one by the time of the next read.
+//! The example compares them with the crate's own policies.
 //!
 //! `cargo run -p tierflow-plan --example custom_policy`
 
@@ -10,7 +10,7 @@ use tierflow_plan::{
     TierConfig, Transfer, TransferId, Usage, Version, World,
 };
 
-/// Least frequently used (LFU): the versions with the most reads stay, and among equals those read last.
+/// Least frequently used (LFU): the versions with the most reads stay, and among equals the versions that were read last.
 #[derive(Debug)]
 struct Frequency;
 
@@ -31,8 +31,8 @@ impl Policy for Frequency {
 }
 
 /// Farthest next use (Belady, *A study of replacement algorithms for a virtual-storage computer*, 1966), for an application that
-/// knows its whole trace: the next version to be read first, and versions without further reads last. As the policy orders the use, the
-/// next version is also brought up before.
+/// knows its whole trace: versions stay in the order of their next reads, and versions without further reads leave first. As the policy
+/// gives the order of use, the plan also prefetches the next version.
 #[derive(Debug)]
 struct FarthestNextUse {
     /// Places of each version's reads in the trace. The count of its reads so far selects the next one.
@@ -57,7 +57,7 @@ impl Policy for FarthestNextUse {
     }
 }
 
-/// Copies nothing: reports every command as done as soon as the plan may be called.
+/// An executor that copies nothing, and reports every command as done as soon as the plan may be called.
 #[derive(Default)]
 struct Instant {
     done: Vec<Event>,
@@ -78,7 +78,7 @@ impl Executor for Instant {
     fn answer(&mut self, _: Ticket, _: Result<(), Refusal>) {}
 }
 
-/// The versions in the order of reading: half of the time one of a few, and now and then all of them in turn.
+/// Returns the versions in the order of their reads. Half of the reads are of a few versions, and now and then all are read in turn.
 fn trace() -> Vec<Version> {
     let mut word = 1_u64;
     let mut random = |below: u64| {
@@ -152,7 +152,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn who_sees_how_often_and_knows_when_hits_more() {
+fn policies_with_more_knowledge_have_more_hits() {
     let hits = compare().unwrap();
     println!("{hits:?}");
     let of = |name| hits.iter().find(|(own, _)| *own == name).unwrap().1;

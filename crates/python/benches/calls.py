@@ -1,8 +1,8 @@
-"""What a call costs, of small arrays and of 1 MiB: medians in µs, to compare with `cargo run --release --example calls`.
+"""Measures the cost of calls with small arrays and with 1 MiB: medians in µs, to compare with `cargo run --release --example calls`.
 
 python calls.py                  # NumPy, plain memory
 python calls.py --device cuda    # PyTorch
-python calls.py --pairs          # each version is restored after its checkpoint, and goes: `calls -- pairs` in Rust
+python calls.py --pairs          # each version is restored right after its checkpoint, and discarded: `calls -- pairs` in Rust
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tierflow
 
 
 def median(call: Callable[[int], object], count: int) -> float:
-    """In µs, without what looking at the clock takes."""
+    """Returns the median in µs, without the time of reading the clock."""
     times = []
     for version in range(count):
         begun = now()
@@ -30,7 +30,7 @@ def median(call: Callable[[int], object], count: int) -> float:
 
 
 def pairs(device: str, field: Any, count: int) -> None:
-    """Over the same memory all the time."""
+    """Measures pairs of a checkpoint and a restore, which use the same memory all the time."""
     written, read, looks = [], [], []
     with tierflow.Engine(device=device, device_cache="64MiB", after_restore="discard") as engine:
         gc.disable()

@@ -1,13 +1,13 @@
-"""Checkpoints of a training on a GPU, by `torch.distributed.checkpoint`: what they block, and what they slow down.
+"""Measures how much checkpoints by `torch.distributed.checkpoint` block and slow down a training on a GPU.
 
 python checkpoints.py                                   # 13 GB of state, saved each tenth step of 100; all rows take six minutes at most
-python checkpoints.py --directory /dev/shm --graphs     # where the other ways write; copies that a CUDA graph makes, too
+python checkpoints.py --directory /dev/shm --graphs     # the directory of the other ways; also copies by a CUDA graph
 python checkpoints.py --device host --width 256 --depth 2 --length 64   # a trial without a GPU
 
-Every step ends with `torch.cuda.synchronize()`, and its time is that from the end of the step before to its own, so that nothing that a save does
-hides between two measurements. Between any two rows are steps without saves, and a row is compared with those on both sides of it: its wall time
-and its slowest step with their median, and its slowest step with their slowest. The last line says how they differ among themselves. "a copy within
-the GPU" is the least that any way can reach that has the copy done by the time of the next update.
+Every step ends with `torch.cuda.synchronize()`. The time of a step is that from the end of the step before to its own end, so that no work of a save hides
+between two measurements. Steps without saves come between any two rows, and each row is compared with the steps on both sides of it: its wall time
+and its slowest step with their median, and its slowest step with their slowest. The last line says how steps without saves differ among themselves.
+"a copy within the GPU" is the lower limit of all ways whose copy ends before the next update.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 import tierflow
 
-# Steps of a row; of one whose saves take many seconds each; and of those without saves before and after it.
+# Steps of a row, of a row whose saves take many seconds each, and of the steps without saves before and after a row.
 STEPS, FEW_STEPS, PLAIN_STEPS = 100, 20, 20
 
 KINDS = ["copy", "tierflow", "kept", "torch.save", "dcp.save", "async", "pinned"]
@@ -70,7 +70,7 @@ class Training:
 
 @dataclass
 class Way:
-    """How a state is saved. `save` returns what the others wait for: the copies before an update, and the end before the next save."""
+    """A way to save a state. The others wait for the result of `save`: for its copies before an update, and for its end before the next save."""
 
     save: Callable[[], Any]
     ended: Callable[[Any], Any] = lambda _: None
@@ -79,7 +79,7 @@ class Way:
 
 @dataclass
 class Rows:
-    """The table. Rows that come later have their share of the time that is left."""
+    """The table. Each later row gets its share of the remaining time."""
 
     training: Training
     every: int
@@ -96,7 +96,7 @@ class Rows:
         self.plain.append(self.steps(PLAIN_STEPS, None, [], 0.0))
 
     def steps(self, count: int, way: Way | None, blocked: list[float], end: float) -> list[float]:
-        """Milliseconds from the end of each step to that of the next. After `end` the last ones belong to a save, as all do."""
+        """Returns the milliseconds from the end of each step to that of the next. After `end` the last ones belong to a save, as all others do."""
         training, last, times = self.training, None, []
 
         def before_update() -> None:
@@ -123,7 +123,7 @@ class Rows:
         return times
 
     def row(self, name: str, way: Way, bytes: Callable[[], int], *, count: int = STEPS) -> None:
-        """Prints a row. `bytes` tells those of a save, after the last one."""
+        """Prints a row. `bytes` returns the bytes of a save, after the last save."""
         now = time.perf_counter()
         end = now + max(0.0, self.began + self.seconds - now) / max(1, self.count)
         self.count -= 1
@@ -143,7 +143,7 @@ class Rows:
         print(f"    slowest steps {', '.join(told)}", flush=True)
 
     def end(self) -> None:
-        """Prints what blocks of steps without saves give by the same measures: a row that differs by less tells nothing."""
+        """Prints the same measures for blocks of steps without saves. A row that differs by less than these shows nothing."""
         every = [one for block in self.plain for one in block]
         median = statistics.median(every)
         walls = sorted(100 * (statistics.mean(block) / median - 1) for block in self.plain)
@@ -155,7 +155,7 @@ class Rows:
 
 
 def bytes_beside(training: Training) -> float:
-    """Bytes that the bus carries to pinned memory by the time at which an update begins."""
+    """Returns the bytes that the bus carries to pinned memory before an update begins."""
     begun, at = time.perf_counter(), 0.0
 
     def before_update() -> None:
@@ -210,13 +210,13 @@ def copies_within_the_gpu(rows: Rows, graphs: bool) -> None:
 
 
 def tierflow_rows(rows: Rows, names: list[str], buffers: list[int], kept: Path | None, **tiers: int) -> None:
-    """A row for each name, with a staging buffer of so many bytes."""
+    """Prints a row for each name, with a staging buffer of this size."""
     training = rows.training
     lasting: dict[str, Any] = {"external": kept, "retention": 1} if kept else {"after_restore": "discard"}
     with tierflow.Engine(device="host" if training.device == "cpu" else "cuda", **tiers, **lasting) as engine:
         for index, (name, buffer) in enumerate(zip(names, buffers, strict=True)):
             writer = tierflow.torch.StorageWriter(engine, staging_buffer=buffer)
-            # In memory alone the last one stays until the next one is whole.
+            # In memory alone, the last version stays until the next one is whole.
             older: list[int] = []
 
             def save(writer: Any = writer) -> Any:
@@ -232,7 +232,7 @@ def tierflow_rows(rows: Rows, names: list[str], buffers: list[int], kept: Path |
             for _ in range(3):
                 training.step(lambda: None)
                 ended(save())
-                # Memory becomes fast in the background, once it is used, and later the version leaves the GPU.
+                # Memory becomes fast in the background once it is used. Later the version leaves the GPU.
                 time.sleep(1 if index else 3)
 
             def bytes(writer: Any = writer) -> int:
@@ -259,7 +259,7 @@ def loads_the_same(training: Training, engine: tierflow.Engine, writer: Any) -> 
 
 
 def others(rows: Rows, kind: str, directory: Callable[[], Any], has_shared_memory: bool) -> None:
-    """PyTorch's own ways, with few saves: each takes many seconds."""
+    """Prints rows of PyTorch's own ways, with few saves, as each takes many seconds."""
     training = rows.training
     stager = DefaultStager(StagingOptions(use_shared_memory=has_shared_memory)) if kind == "pinned" else None
     saves = 0
@@ -283,7 +283,7 @@ def others(rows: Rows, kind: str, directory: Callable[[], Any], has_shared_memor
                 ended.result()
 
         def before_update(response: Any) -> None:
-            # It copies in a thread, and does not keep an optimizer from what it copies.
+            # PyTorch copies in a thread, and does not keep an optimizer from changing the tensors meanwhile.
             if hasattr(response, "staging_completion"):
                 response.staging_completion.result()
 
@@ -294,7 +294,7 @@ def others(rows: Rows, kind: str, directory: Callable[[], Any], has_shared_memor
         name = {"async": "dcp.async_save", "pinned": f"dcp.async_save, DefaultStager{text}"}.get(kind, kind)
         try:
             if stager is not None:
-                # It pins memory at the first one.
+                # The stager pins memory at the first save.
                 ended(save())
                 shutil.rmtree(path / "0")
             rows.row(name, Way(save, ended, before_update), bytes, count=FEW_STEPS)
@@ -306,7 +306,7 @@ def others(rows: Rows, kind: str, directory: Callable[[], Any], has_shared_memor
 
 
 def roomiest() -> Path:
-    """Main memory, if it has room for two saves of 13.3 GB and what a stager shares, or else the disk."""
+    """Returns a directory in main memory if that has room for two saves of 13.3 GB and a stager's shared memory, or else on the disk."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and shutil.disk_usage(memory).free > 45e9 else Path("/tmp")
 

@@ -1,10 +1,10 @@
-"""The gradient of a 3-D propagation of Deepwave: its history on the device, in host memory, on a disk, and in an engine.
+"""Measures the gradient of a 3-D propagation of Deepwave, with its history on the device, in host memory, on a disk, and in an engine.
 
 python deepwave_history.py                          # on a GPU: 256³ cells, 1 200 steps, a gradient each 8th step, 11.6 GiB
 python deepwave_history.py --cells 32 --steps 80    # to try it on a processor
 
-Every way runs the same shots, and each shot's gradient has to have the same bits as the first way's, but for shots that share
-a model on a processor, and Deepwave's own ways.
+Every way runs the same shots. Each shot's gradient must have the same bits as that of the first way, except for shots that share a
+model on a processor, and for Deepwave's own ways.
 """
 
 import argparse
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 class Shot:
-    """One gradient of a model, of so many shots in a batch."""
+    """A gradient of a model, for a batch of shots."""
 
     def __init__(self, of: argparse.Namespace, device: torch.device) -> None:
         cells, shots = of.cells, of.shots
@@ -57,7 +57,7 @@ class Shot:
         self.device = device
 
     def gradients(self, **options: Any) -> tuple[list[torch.Tensor], float]:
-        """The gradients, and the seconds that they took."""
+        """Returns the gradients, and their times in seconds."""
         for model in self.models:
             model.grad = None
         self.wait()

@@ -1,10 +1,10 @@
-"""The gradient of `examples/devito_gradient.py` in all ways, one after the other, several times: medians, beside the one in memory.
+"""Measures the gradient of `examples/devito_gradient.py` in all ways, several times in turn: medians, beside the way in memory.
 
 OMP_NUM_THREADS=1 python devito_gradient.py --scratch /scratch --json plain.json
 OMP_NUM_THREADS=1 python devito_gradient.py --scratch /scratch --tilted --json tilted.json
 
-Each way does one shot a round. In the first, engines and files find no memory ready; it is told apart. Every gradient is compared with
-the one in memory, bit for bit. Without `--json` there is the table alone.
+Each way runs one shot in a round. In the first round, engines and files find no memory ready, so its times are printed separately. Every
+gradient is compared with that of the way in memory, bit for bit. Without `--json` the program only prints the table.
 """
 
 import argparse
@@ -36,7 +36,7 @@ WARM = 1
 
 
 class OnTheDisk(Files):
-    """With a page cache of so many bytes: the oldest files beyond that are made durable, and leave it."""
+    """Files with a page cache of limited size: the oldest files beyond the limit are made durable, and leave the cache."""
 
     def __init__(self, directory: Path, cache: int) -> None:
         super().__init__(directory)
@@ -61,7 +61,7 @@ class OnTheDisk(Files):
 
 
 def disk(directory: Path, total: int = 1 << 30, block: int = 4 << 20) -> tuple[float, float]:
-    """Bytes a second that are written and read past the page cache, one block after the other."""
+    """Returns the bytes per second that are written and read past the page cache, one block after the other."""
     memory = mmap.mmap(-1, block)
     memory.write(os.urandom(block))
     with tempfile.NamedTemporaryFile(dir=directory) as named:
@@ -121,7 +121,7 @@ def main() -> None:
             "npy, all in the page cache": lambda: Files(directory()),
         }.items():
             if wanted(name):
-                # Files are written over in each round.
+                # Each round overwrites the files.
                 fresh = 0 if name.startswith("npy") else 1
                 into = make()
                 ways[name] = (blocks, lambda of, first, into=into, fresh=fresh: in_history(of, into, first * fresh))

@@ -1,10 +1,10 @@
-"""The gradient of a reaction and diffusion equation on a ring with diffrax, with its own adjoints and with states in an engine.
+"""Measures the gradient of a reaction and diffusion equation on a ring with diffrax, with its own adjoints and with states in an engine.
 
 python diffrax_adjoint.py --steps 1000 --points 20000
 JAX_PLATFORMS=cuda python diffrax_adjoint.py --steps 1000 --points 200000    # on a GPU
 
-Told are the time of a value with its gradient, beside that of DirectAdjoint, and the temporary memory of the compiled program,
-which holds the states that an adjoint keeps in the device's own memory.
+The program prints the time of a value with its gradient, its ratio to that of DirectAdjoint, and the temporary memory of the compiled
+program, which includes the states that an adjoint keeps in the device's own memory.
 """
 
 import argparse

@@ -72,14 +72,14 @@ ENDS = [
 
 
 def named(text: str) -> set[int]:
-    """The versions that warnings say are lost: "version 7 is lost", "versions 1, 3 to 7 are lost"."""
+    """Returns the versions that warnings name as lost: "version 7 is lost", "versions 1, 3 to 7 are lost"."""
     runs = [run for found in re.findall(r"versions? ([0-9, to]+) (?:is|are) lost", text) for run in found.split(", ")]
     ends = [[int(end) for end in run.split(" to ")] for run in runs]
     return {version for run in ends for version in range(run[0], run[-1] + 1)}
 
 
 def is_silent(draw: random.Random) -> bool:
-    """Ends one program, and says whether it lost something without a word."""
+    """Ends a program. Returns true if the program lost a version silently."""
     options: dict[str, object] = {}
     if draw.random() < 0.3:
         options["closing_patience"] = draw.choice([0, 0.01, 0.05])

@@ -1,4 +1,4 @@
-"""The gradient of a loop of JAX: states in an engine, by `io_callback` in host memory, and in the GPU's memory.
+"""Measures the gradient of a loop of JAX with states in an engine, by `io_callback` in host memory, and in the GPU's memory.
 
 python jax_scan.py                  # 100 states of 64 MiB
 """
@@ -20,7 +20,7 @@ import tierflow
 
 def misfit(loop: Any, start: Any) -> Any:
     def step(state: Any, x: Any) -> Any:
-        # Some work: 40 times over the state.
+        # A step passes 40 times over the state.
         state = jax.lax.fori_loop(0, 40, lambda _, s: s + 1e-3 * jnp.sin(s) * x, state)
         return state, None
 

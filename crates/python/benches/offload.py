@@ -1,4 +1,4 @@
-"""A transformer's training step on a GPU: time and peak memory, beside `save_on_cpu` and `torch.utils.checkpoint`.
+"""Measures time and peak memory of a transformer's training step on a GPU, beside `save_on_cpu` and `torch.utils.checkpoint`.
 
 python offload.py                       # 1.1 B parameters, sequences of 2 k, 8 k and 32 k
 python offload.py --lengths 8192 --disk /tmp
@@ -23,7 +23,7 @@ GIB = 1 << 30
 
 
 class Block(nn.Module):
-    """As of Llama: 32 heads of queries, 8 of keys and values, and a gated feed-forward."""
+    """A block like Llama's: 32 heads of queries, 8 of keys and values, and a gated feed-forward."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Block(nn.Module):
         x = x + self.out(attention.transpose(1, 2).reshape(batch, length, width))
         between = functional.rms_norm(x, (width,), self.between)
         gate, up = self.gate(between), self.up(between)
-        # What is cheap to compute again need not be saved.
+        # Values that are cheap to compute again need not be saved.
         gated = checkpoint(gated_, gate, up, use_reentrant=False) if self.cheap else gated_(gate, up)
         return x + self.down(gated)
 
@@ -84,9 +84,9 @@ class Model(nn.Module):
 
 
 def measured(model: Any, tokens: Any, saving: Any, count: int) -> tuple[float, float]:
-    """Milliseconds of a step (median of the last `count`), and GiB at most."""
+    """Returns the milliseconds of a step (median of the last `count`), and the peak memory in GiB."""
     times = []
-    # An offload plans by the first ones.
+    # An offload plans by the first steps.
     warm = 18 if isinstance(saving, tierflow.torch.offload) else 3
     for step in range(count + warm):
         if step == warm:
@@ -105,7 +105,7 @@ def measured(model: Any, tokens: Any, saving: Any, count: int) -> tuple[float, f
 
 
 def equal(steps: int) -> None:
-    """Two trainings side by side, one of which keeps nothing: every gradient of every step is compared, bit for bit."""
+    """Runs two trainings side by side, one of which offloads. Compares every gradient of every step, bit for bit."""
     torch.use_deterministic_algorithms(True)
     models = []
     for _ in range(2):
@@ -154,11 +154,11 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {parameters / 1e9:.2f} B parameters")
     engine = tierflow.Engine(device="cuda", host_cache=options.host_cache)
     if options.pinned:
-        # Host memory becomes fast in the background once there is a use for it. Here, it is before anything is measured.
+        # Host memory becomes fast in the background once it is used. Here this happens before the first measurement.
         engine.produce(0, options.pinned << 30, "uint8").give_up()
         time.sleep(options.pinned / 2)
     first = 0
-    # Of each length, the row without offload.
+    # For each length, the row without offload.
     plain: dict[int, tuple[float, float]] = {}
 
     def row(
@@ -175,7 +175,7 @@ def main() -> None:
         except torch.OutOfMemoryError:
             time_, peak = float("nan"), float("nan")
         if isinstance(saving, tierflow.torch.offload):
-            # Another engine may have been behind it.
+            # The engine of an earlier row may still have used this memory.
             first = max(first, saving.next_version)
             name += f"  {saving!r}, bus {saving.bus.out / 1e9:.1f} and {saving.bus.back / 1e9:.1f} GB/s"
         gc.collect()

@@ -1,12 +1,12 @@
-"""The gradient of a nonlinear heat equation on a tape of pyadjoint's, in its own ways and in an engine.
+"""Measures the gradient of a nonlinear heat equation on a tape of pyadjoint, in pyadjoint's own ways and in an engine.
 
 OMP_NUM_THREADS=1 python pyadjoint_heat.py --steps 200 --points 200000
 
-Each way tapes once, and then evaluates the functional and its gradient several times, for other starts. Told are the medians of
-those times and of the processor time of all threads, the latter beside that of the tape in memory, how much memory the process
-grew, and whether the gradients are the same to the bit. `--work` is how many parts a step has, of which only the last is kept: how
-much there is to compute for each byte. With MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ large, NumPy's temporary arrays are
-not given back to the system and asked for anew, which a tape that holds many arrays hinders by chance.
+Each way tapes once, and then evaluates the functional and its gradient several times with other starts. The program prints the medians of
+these times, the medians of the processor time of all threads and their ratio to that of the tape in memory, the growth of the process's
+memory, and whether the gradients are the same to the bit. `--work` is the number of parts of a step. Only the last part is stored, so the
+option sets the work for each byte. With large MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, NumPy does not return temporary arrays to
+the system and ask for them again. A tape with many arrays prevents this by chance.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Field(pyadjoint.OverloadedType):
 
 
 def flows(u: np.ndarray) -> np.ndarray:
-    """A part of a step of the heat equation with conductivity 1 + u², on a ring."""
+    """Computes a part of a step of the heat equation with conductivity 1 + u² on a ring."""
     flux = (1 + u * u) * (np.roll(u, -1) - u)
     return u + 0.05 * (flux - np.roll(flux, 1))
 
@@ -104,7 +104,7 @@ def resident() -> int:
 
 
 def measured(way: str, options: argparse.Namespace, told: Any) -> None:
-    """Tapes and evaluates in one way, in a process of its own."""
+    """Tapes and evaluates in one way, in its own process."""
     warnings.simplefilter("ignore")
     bytes_in_all = 2 * options.steps * options.points * 8
     before = resident()

@@ -17,7 +17,7 @@ import tierflow
 
 
 def resident() -> int:
-    """MiB of this process in memory."""
+    """Returns the MiB of this process in memory."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096 >> 20
 
@@ -27,7 +27,7 @@ def content(version: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint
 
 
 def calls(engine: tierflow.Engine, thread: int, threads: int, end: float, counts: list[int]) -> None:
-    """Versions of this thread's own, so that it knows what they are."""
+    """Calls the engine with versions of this thread alone, so that it knows their bytes."""
     draw = random.Random(thread)
     held: dict[int, int] = {}
     version = thread
@@ -64,7 +64,7 @@ def calls(engine: tierflow.Engine, thread: int, threads: int, end: float, counts
             else:
                 draw.choice((engine.metrics, engine.versions, engine.forget_hints, engine.prefetch_start))()
         except (tierflow.TimedOutError, tierflow.NoRoomError):
-            # The number of a checkpoint that timed out is free later.
+            # The number of a checkpoint that timed out becomes free later.
             version += threads
         while len(held) > 40:
             engine.discard(held.popitem()[0])

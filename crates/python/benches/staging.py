@@ -1,8 +1,8 @@
-"""What a checkpoint of `torch.distributed.checkpoint` computes in Python before its copies begin, and after that.
+"""Measures the time that a checkpoint of `torch.distributed.checkpoint` spends in Python before its copies begin, and after that.
 
 python staging.py                   # three tensors for each of 366 parameters, and an optimizer's step
 
-The tensors are small and in main memory, so that copies take no time of their own. Times are medians in milliseconds.
+The tensors are small and in main memory, so that copies take nearly no time. Times are medians in milliseconds.
 """
 
 import argparse

@@ -18,7 +18,7 @@ def laplace(u: np.ndarray) -> np.ndarray:
 
 
 def wave(state: np.ndarray) -> np.ndarray:
-    """`u_tt = u_xx - u³`, of which the state is u and its velocity."""
+    """The equation `u_tt = u_xx - u³`. The state is u and its velocity."""
     u, v = state.reshape(2, -1)
     v = v + 0.1 * (laplace(u) - u**3)
     return np.concatenate([u + 0.1 * v, v])
@@ -40,7 +40,7 @@ def heat_back(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def lorenz(state: np.ndarray) -> np.ndarray:
-    """Lorenz's equations from many starts, three numbers each."""
+    """Lorenz's equations from many starting points of three numbers each."""
     x, y, z = state.reshape(3, -1)
     return state + 0.002 * np.concatenate([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
 
@@ -61,7 +61,7 @@ class Problem:
     back: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
     def states(self, size: float) -> list[np.ndarray]:
-        """The states, the last one included, of the run that begins `size` along a direction from the first state."""
+        """Returns all states of a run whose first state is moved by `size` along a direction."""
         states = [self.first + size * np.cos(0.3 * np.arange(self.first.size))]
         for _ in range(self.steps):
             states.append(self.step(states[-1]))
@@ -90,7 +90,7 @@ class Problem:
         def reverse(_: int) -> None:
             adjoint[:] = self.back(state, adjoint)
 
-        # Eight states fit the device. A link that takes five steps for a state leads to room for all.
+        # Eight states fit on the device. A state takes five steps over the link to a tier with room for all.
         bytes_of, link = state.nbytes, state.nbytes / 5e-3
         tiers = [(self.steps * bytes_of, link, link)]
         machine = tierflow.Machine(forward=1e-3, backward=1e-3, state=bytes_of, device=8 * bytes_of, tiers=tiers)
@@ -99,7 +99,7 @@ class Problem:
         return adjoint, schedule.stored
 
     def order(self, gradient: np.ndarray) -> float:
-        """The order in which the objective's error by the gradient shrinks with the distance: 2 where the gradient is right."""
+        """Returns the order in which the error of the gradient's prediction of the objective shrinks with the distance: 2 if the gradient is right."""
         slope = float(gradient @ np.cos(0.3 * np.arange(gradient.size)))
         rest = [abs(self.objective(size) - self.objective(0) - size * slope) for size in (1e-4, 5e-5)]
         return float(np.log2(rest[0] / rest[1]))

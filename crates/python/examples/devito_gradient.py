@@ -1,9 +1,9 @@
-"""The gradient of full waveform inversion, with the whole wavefield in memory, in Tierflow, in one `.npy` a time step, or recomputed.
+"""The gradient of full waveform inversion, with the wavefield in memory, in Tierflow, in a `.npy` file for each time step, or recomputed.
 
 python devito_gradient.py                                    # Tierflow
 python devito_gradient.py --ways memory tierflow npy pyrevolve snapshots --image image.pgm
 
-The image is a slice of the gradient, of which the reflector is what reverse time migration shows. All ways give the same bits.
+The image is a slice of the gradient. The reflector in it is the result of reverse time migration. All ways give the same bits.
 """
 
 import argparse
@@ -33,9 +33,9 @@ configuration["log-level"] = "WARNING"
 
 
 class Shot:
-    """A source at the top, receivers beside it, and a reflector below that the model does not know of.
+    """A source at the top, receivers beside it, and a reflector below, which the model does not have.
 
-    With `tilted`, waves run faster along layers that dip to all sides, by nested derivatives, which take several times as long.
+    With `tilted`, waves run faster along layers that dip to all sides. The nested derivatives take several times as long.
     """
 
     def __init__(self, cells: int, steps: int, spacing: float = 10.0, *, tilted: bool = False) -> None:
@@ -52,7 +52,7 @@ class Shot:
         if tilted:
             dip = np.linspace(0, np.pi / 4, cells, dtype=np.float32)
             azimuth = np.linspace(0, np.pi, cells, dtype=np.float32)[:, None, None]
-            # As functions of their own: what a step does not change, an operator computes anew in each block.
+            # Functions of their own, as an operator would compute values that a step does not change anew in each block.
             for name, data in (
                 ("along_x", np.sin(dip) * np.cos(azimuth)),
                 ("along_y", np.sin(dip) * np.sin(azimuth)),
@@ -111,7 +111,7 @@ class Shot:
 
 
 class Gradient:
-    """Fields and operators of a shot's gradient, compiled. The wavefield is as `save` says."""
+    """Fields and compiled operators of a shot's gradient. `save` says how the wavefield is stored."""
 
     def __init__(self, shot: Shot, save: Any = None) -> None:
         self.shot = shot
@@ -129,7 +129,7 @@ class Gradient:
         self.residual.data[:] = self.receivers.data - self.shot.seen.data
 
     def computed(self, way: Callable[["Gradient"], None]) -> tuple[Any, float]:
-        """What it is, and how long it took."""
+        """Returns the gradient and its time in seconds."""
         self.u.data[:], self.back.data[:], self.gradient.data[:] = 0, 0, 0
         begun = time.perf_counter()
         way(self)
@@ -150,14 +150,14 @@ def in_history(of: Gradient, engine: Any, first: int = 0) -> None:
 
 
 class Unhinted(tierflow.Engine):
-    """Is told nothing ahead."""
+    """A history without hints."""
 
     def hint(self, versions: Any) -> None:
         pass
 
 
 class Files:
-    """What `History` asks of an engine, by `np.save` and `np.load`."""
+    """The methods of an engine that `History` uses, by `np.save` and `np.load`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -173,12 +173,12 @@ class Files:
 
 
 def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = None, first: int = 0) -> None:
-    """By pyrevolve, which keeps its snapshots in memory of its own, or in an engine."""
+    """Computes the gradient by pyrevolve, which keeps its snapshots in its own memory or in an engine."""
     from devito import CheckpointOperator, DevitoCheckpoint
     from pyrevolve import SingleLevelRevolver
 
     class Reverse(CheckpointOperator):
-        """Its data are those of the residual, which is known once the forward is over."""
+        """The reverse operator. The data are the residual, which is known once the forward pass is over."""
 
         begun = False
 

@@ -1,4 +1,4 @@
-"""A heat equation in JAX whose 2 000 states are in an engine, and its gradient, against that of `jax.lax.scan`.
+"""A heat equation in JAX with 2 000 states in an engine. The gradient is compared with that of `jax.lax.scan`.
 
 python jax_adjoint.py
 """

@@ -1,4 +1,4 @@
-"""A training by JAX that is saved each so many steps, and goes on after a kill as if nothing had been.
+"""A training by JAX that is saved every few steps, and continues after a kill with the same results.
 
 python resume_jax.py --directory /tmp/training --kill-at 17
 python resume_jax.py --directory /tmp/training

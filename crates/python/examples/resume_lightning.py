@@ -1,4 +1,4 @@
-"""A training by Lightning whose checkpoints are versions of an engine, and that goes on after a kill as if nothing had been.
+"""A training by Lightning whose checkpoints are versions of an engine. The training continues after a kill with the same results.
 
 python resume_lightning.py --directory /tmp/training --kill-at 17
 python resume_lightning.py --directory /tmp/training
@@ -53,7 +53,7 @@ options = parser.parse_args()
 options.directory.mkdir(exist_ok=True)
 
 lightning.seed_everything(0, verbose=False)
-# 10 batches an epoch. Lightning begins an epoch anew, so the checkpoints are those of epochs.
+# An epoch has 10 batches. Lightning restarts an interrupted epoch, so checkpoints are taken at the ends of epochs.
 data = DataLoader(torch.randn(320, 16), batch_size=32)
 with tierflow.Engine(device="host", host_cache="64MiB", external=options.directory) as engine:
     io = tierflow.lightning.TierflowIO(engine)

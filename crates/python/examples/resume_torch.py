@@ -1,4 +1,4 @@
-"""A training loop of PyTorch that is saved each so many steps, and goes on after a kill as if nothing had been.
+"""A training loop of PyTorch that is saved every few steps, and continues after a kill with the same results.
 
 python resume_torch.py --directory /tmp/training --kill-at 17
 python resume_torch.py --directory /tmp/training

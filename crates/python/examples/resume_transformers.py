@@ -1,4 +1,4 @@
-"""A training by Hugging Face's Trainer that is saved to an engine, and goes on after a kill as if nothing had been.
+"""A training by Hugging Face's Trainer that is saved to an engine, and continues after a kill with the same results.
 
 python resume_transformers.py --directory /tmp/training --kill-at 17
 python resume_transformers.py --directory /tmp/training

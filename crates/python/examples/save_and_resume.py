@@ -1,7 +1,7 @@
-"""A training that is saved beside its work by `torch.distributed.checkpoint` over an engine, and goes on where it was.
+"""A training that `torch.distributed.checkpoint` saves over an engine beside its work, and that continues where it was saved.
 
 python save_and_resume.py --directory /tmp/training
-python save_and_resume.py --directory /tmp/training        # goes on
+python save_and_resume.py --directory /tmp/training        # continues
 """
 
 import argparse
@@ -51,14 +51,14 @@ def main() -> None:
                 if saved is not None:
                     saved.upload_completion.result()
                 weights, moments = get_state_dict(model, optimizer)
-                # Returns at once. On a GPU the copies run beside the next step, whose update comes after them.
+                # The call returns at once. On a GPU the copies run beside the next step, whose update comes after them.
                 saved = dcp.async_save({"model": weights, "optimizer": moments, "step": step}, storage_writer=writer)
                 saved.staging_completion.result()
         if saved is not None:
             saved.upload_completion.result()
         writer.close()
         print(f"step {step}: {loss.item():.4f}; version {writer.version} is saved")
-        # The end of the block waits until it is there to stay.
+        # The end of the block waits until the last save is durable.
 
 
 if __name__ == "__main__":

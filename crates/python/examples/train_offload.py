@@ -1,4 +1,4 @@
-"""A transformer trained with `tierflow.torch.offload`: on a GPU as much leaves as hides, elsewhere what a budget says.
+"""A transformer is trained with `tierflow.torch.offload`. On a GPU, as many tensors leave as copies hide, elsewhere as a budget says.
 
 python train_offload.py                              # a small one, on the processor
 python train_offload.py --device cuda --width 2048 --layers 16 --length 8192

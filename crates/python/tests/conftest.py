@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Fixtures and helpers of the tests."""
 
 import subprocess
 import sys
@@ -12,14 +12,14 @@ import tierflow
 
 @pytest.fixture
 def engine() -> Iterator[tierflow.Engine]:
-    """Plain memory, two tiers of it."""
+    """Returns an engine with two tiers of plain memory."""
     with tierflow.Engine(device="host", device_cache="4MiB", host_cache="16MiB") as engine:
         yield engine
 
 
 @pytest.fixture
 def on_processor() -> Iterator[None]:
-    """Has JAX make arrays in plain memory, also where there is a GPU."""
+    """Lets JAX make arrays in plain memory, also on a machine with a GPU."""
     jax = pytest.importorskip("jax")
     with jax.default_device(jax.devices("cpu")[0]):
         yield
@@ -27,7 +27,7 @@ def on_processor() -> Iterator[None]:
 
 @pytest.fixture
 def python() -> Callable[[str], str]:
-    """Runs a program in an interpreter of its own and returns what it printed. It fails with the program, or after a minute."""
+    """Runs a program in its own interpreter, and returns its output. Fails if the program fails, or after a minute."""
 
     def run(program: str) -> str:
         command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)]
@@ -40,7 +40,7 @@ def python() -> Callable[[str], str]:
 
 @pytest.fixture
 def ranks() -> Callable[..., None]:
-    """Runs a program in so many interpreters side by side, each with its rank, how many there are, and more arguments.
+    """Runs a program in several interpreters side by side. Each gets its rank, the number of ranks, and further arguments.
 
     An interpreter leaves behind the last line and is not finalised: a thread of gloo that drops a tensor meanwhile would abort
     it (https://github.com/pytorch/pytorch/issues/190489).

@@ -1,4 +1,4 @@
-"""Every schedule of `checkpoint_schedules`: the states that come back are right, and so is the gradient."""
+"""Every schedule of `checkpoint_schedules` gives the right states and the right gradient."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ STEPS = 23
 
 def quiet(make: Callable[[], Any]) -> Any:
     with warnings.catch_warnings():
-        # That Numba is not there.
+        # A missing Numba is a warning.
         warnings.simplefilter("ignore", RuntimeWarning)
         return make()
 
 
-# A link that takes three steps for a state, and none.
+# A machine with a link that takes three steps for a state, and one without a link.
 MACHINE = tierflow.Machine(forward=1, backward=1, state=1, device=3, tiers=[(STEPS, 1 / 3, 1 / 3)])
 SMALL = tierflow.Machine(forward=1, backward=1, state=1, device=2)
 DISK, RAM = schedules.StorageType.DISK, schedules.StorageType.RAM
@@ -56,7 +56,7 @@ def advanced(u: np.ndarray) -> np.ndarray:
 
 
 class Model:
-    """A recurrence that is not linear, and its adjoint. It looks at every state that it is given."""
+    """A recurrence that is not linear, and its adjoint. The model checks every state that it is given."""
 
     def __init__(self, u: np.ndarray) -> None:
         self.u = u.copy()
@@ -105,7 +105,7 @@ def test_every_schedule(engine: tierflow.Engine, name: str) -> None:
             u = advanced(u)
         return 0.5 * float(u @ u)
 
-    # Taylor: what is left after the slope goes down with the square of the step.
+    # Taylor's theorem: the remainder behind the slope falls with the square of the step.
     direction = np.random.default_rng(2).standard_normal(100)
     sizes = 1e-3 * 0.5 ** np.arange(4)
     rest = [abs(value(u + size * direction) - value(u) - size * float(slope @ direction)) for size in sizes]
@@ -148,7 +148,7 @@ def test_the_hints_are_the_restores(name: str) -> None:
 
 
 def test_several_runs_in_one_engine(engine: tierflow.Engine) -> None:
-    """One after the other, each with what the ones before left, beside a version that somebody numbered by hand."""
+    """Several runs in one engine, each with the states that earlier runs left, beside a version with a number of the caller."""
     from tierflow import adjoint
 
     engine.checkpoint(3, np.ones(10))
@@ -212,7 +212,7 @@ def test_states_are_trees(engine: tierflow.Engine) -> None:
 
 
 def test_states_that_cannot_be_written_into(engine: tierflow.Engine) -> None:
-    """A loop of one's own that makes a new state in each step, and has new ones made."""
+    """A loop of the caller makes a new state in each step, and restores return new ones."""
     from tierflow import adjoint
 
     storage = adjoint.Storage(engine, quiet(MAKE["h-revolve"]))

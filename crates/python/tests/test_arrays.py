@@ -1,4 +1,4 @@
-"""Whatever has bytes goes in and comes back, or is told what to be instead."""
+"""Every object with bytes is checkpointed and restored, or refused with advice."""
 
 import array
 import mmap
@@ -79,7 +79,7 @@ def read_only() -> np.ndarray:
         (memoryview(b"0123")[::2], r"np\.ascontiguousarray\(a\)"),
     ],
 )
-def test_what_cannot_be_checkpointed(engine: tierflow.Engine, bad: object, instead: str) -> None:
+def test_objects_that_cannot_be_checkpointed(engine: tierflow.Engine, bad: object, instead: str) -> None:
     with pytest.raises(tierflow.ArrayError, match=instead) as caught:
         engine.checkpoint(0, np.zeros(3), bad)
     assert isinstance(caught.value, ValueError)
@@ -96,7 +96,7 @@ def test_what_cannot_be_checkpointed(engine: tierflow.Engine, bad: object, inste
         (b"0123", r"bytearray\(a\)"),
     ],
 )
-def test_what_cannot_be_restored_to(engine: tierflow.Engine, bad: object, instead: str) -> None:
+def test_targets_that_cannot_be_restored_to(engine: tierflow.Engine, bad: object, instead: str) -> None:
     engine.checkpoint(0, np.ones(24))
     with pytest.raises(tierflow.ArrayError, match=instead):
         engine.restore(0, bad)
@@ -106,11 +106,11 @@ def test_what_cannot_be_restored_to(engine: tierflow.Engine, bad: object, instea
 
 
 class Masked(np.ma.MaskedArray):
-    """A subclass of NumPy's."""
+    """A subclass of NumPy's array."""
 
 
 class Tensor:
-    """One of PyTorch's without memory, as far as is asked of it here."""
+    """A tensor of PyTorch without memory, with the attributes that the test needs."""
 
     def __init__(self, kind: str) -> None:
         setattr(self, kind, True)
@@ -128,7 +128,7 @@ class Tensor:
         (Tensor("is_sparse"), r"t\.values\(\)"),
     ],
 )
-def test_what_lies_in_several_arrays_or_in_none(engine: tierflow.Engine, bad: object, instead: str) -> None:
+def test_objects_of_several_arrays_or_of_none(engine: tierflow.Engine, bad: object, instead: str) -> None:
     with pytest.raises(tierflow.ArrayError, match=instead):
         engine.checkpoint(0, bad)
     with pytest.raises(tierflow.ArrayError, match=instead):
@@ -136,7 +136,7 @@ def test_what_lies_in_several_arrays_or_in_none(engine: tierflow.Engine, bad: ob
 
 
 @pytest.mark.parametrize("bad", [[1, 2], 3.0, "text", None, {"a": 1}, object()])
-def test_what_is_no_array(engine: tierflow.Engine, bad: object) -> None:
+def test_objects_that_are_no_arrays(engine: tierflow.Engine, bad: object) -> None:
     with pytest.raises(TypeError, match=r"np\.asarray"):
         engine.checkpoint(0, bad)
     with pytest.raises(TypeError, match=r"np\.asarray"):
@@ -159,7 +159,7 @@ def test_arrays_are_gathered_at_their_offsets(engine: tierflow.Engine, count: in
     slot.give_up()
 
 
-def test_what_cannot_be_gathered(engine: tierflow.Engine) -> None:
+def test_arrays_that_cannot_be_gathered(engine: tierflow.Engine) -> None:
     room, part = np.zeros(100, np.uint8), np.ones(10, np.uint8)
     for offset in (91, 1 << 63):
         with pytest.raises(tierflow.ArgumentError, match="do not lie within"):
@@ -186,7 +186,7 @@ def test_targets_that_overlap(engine: tierflow.Engine) -> None:
 
 
 class Tensor:
-    """An array that speaks DLPack only, of the version that it is told."""
+    """An array that has only DLPack, in a given version."""
 
     def __init__(self, of: np.ndarray, *, versioned: bool = True, device: tuple[int, int] = (1, 0)) -> None:
         self.of, self.versioned, self.device = of, versioned, device
@@ -228,7 +228,7 @@ def test_dlpack_that_will_not_do(engine: tierflow.Engine) -> None:
 
 
 class Device:
-    """A tensor that claims to be on some device: the last thing that is looked at is its pointer."""
+    """A tensor that claims to be on some device. The pointer must be read last."""
 
     def __init__(self, kind: int, address: int = 4096) -> None:
         import ctypes

@@ -18,9 +18,9 @@ def run(name: str, **variables: str) -> str:
     return done.stdout
 
 
-# A machine with other work takes minutes for the imports.
+# The imports take minutes on a busy machine.
 @pytest.mark.timeout(400)
-# Two doors on each storage, as a sample; the campaign itself runs all doors on both.
+# A sample of two doors on each storage. The campaign itself runs all doors on both.
 @pytest.mark.parametrize(
     ("door", "storage"), [("dcp", "s3"), ("lightning", "directory"), ("transformers", "directory"), ("jax", "s3")]
 )

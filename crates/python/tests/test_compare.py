@@ -1,4 +1,4 @@
-"""Two histories that are compared."""
+"""Comparisons of two histories."""
 
 import math
 import pathlib
@@ -10,7 +10,7 @@ import tierflow
 
 
 def saved(directory: pathlib.Path, planted: dict[int, float], **options: object) -> pathlib.Path:
-    """Checkpoints four versions of a grid; those of `planted` have one value more than others."""
+    """Checkpoints four versions of a grid. A value of the versions in `planted` differs from other histories."""
     with tierflow.Engine(device="host", host_cache="32MiB", external=directory, **options) as engine:  # type: ignore[arg-type]
         for version in range(4):
             grid = np.full((20, 30), float(version), np.float32)

@@ -1,4 +1,4 @@
-"""On a GPU: `pytest -m cuda`. Needs PyTorch; CuPy, JAX and Numba where they are there."""
+"""Tests on a GPU: `pytest -m cuda`. The tests need PyTorch, and use CuPy, JAX and Numba if these are installed."""
 
 import contextlib
 import ctypes
@@ -30,7 +30,7 @@ def gpu(torch: Any) -> Iterator[tierflow.Engine]:
 
 
 def busy(torch: Any, stream: Any = None, milliseconds: int = 50) -> None:
-    """Keeps the stream busy, so that what is given to it next is late."""
+    """Keeps the stream busy, so that the work behind it is late."""
     with torch.cuda.stream(stream or torch.cuda.current_stream()):
         torch.cuda._sleep(int(milliseconds * 1_500_000))
 
@@ -55,7 +55,7 @@ def test_numpy_goes_into_a_gpu_engine(gpu: tierflow.Engine) -> None:
 
 
 class Interface:
-    """A tensor as `__cuda_array_interface__` alone shows it."""
+    """A tensor that has only `__cuda_array_interface__`."""
 
     def __init__(self, tensor: Any, stream: int | None) -> None:
         self.tensor = tensor
@@ -63,7 +63,7 @@ class Interface:
 
 
 class OnlyDLPack:
-    """A tensor as `__dlpack__` alone shows it."""
+    """A tensor that has only `__dlpack__`."""
 
     def __init__(self, tensor: Any, *, versioned: bool) -> None:
         self.tensor, self.versioned, self.streams = tensor, versioned, []
@@ -83,7 +83,7 @@ class OnlyDLPack:
 @pytest.mark.parametrize("protocol", ["exchange", "versioned", "legacy", "interface", "named"])
 @pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
 def test_a_copy_comes_after_the_work_of_the_stream(gpu: tierflow.Engine, torch: Any, protocol: str, side: bool) -> None:
-    """The value is written behind 50 ms of other work: a copy that does not wait has the old one."""
+    """The value is written behind 50 ms of other work: a copy that does not wait would have the old value."""
     stream = torch.cuda.Stream() if side else torch.cuda.default_stream()
     handle = stream.cuda_stream or 1
     with torch.cuda.stream(stream):
@@ -101,7 +101,7 @@ def test_a_copy_comes_after_the_work_of_the_stream(gpu: tierflow.Engine, torch: 
             busy(torch)
             field += version + 1
             gpu.checkpoint(version, shown, stream=named)
-            # And a restore comes after the work that still reads or writes its target.
+            # A restore comes after the work that still reads or writes its target.
             busy(torch)
             field.fill_(-1)
             gpu.restore(version, shown, stream=named)
@@ -140,7 +140,7 @@ def test_a_graph_that_is_captured_is_left_alone(gpu: tierflow.Engine, torch: Any
     assert gpu.versions() == [0]
 
 
-def test_what_will_not_do(gpu: tierflow.Engine, torch: Any) -> None:
+def test_arguments_that_are_refused(gpu: tierflow.Engine, torch: Any) -> None:
     weight = torch.zeros(40, 60, device="cuda", requires_grad=True)
     with pytest.raises(tierflow.ArrayError, match=r"t\.detach\(\)"):
         gpu.checkpoint(0, weight)
@@ -213,8 +213,8 @@ def test_a_commit_comes_after_the_kernels(gpu: tierflow.Engine, torch: Any, name
 
 
 @pytest.mark.parametrize("how", ["the last reference", "finish", "finish behind a stream"])
-def test_what_is_read_is_not_overwritten(torch: Any, how: str) -> None:
-    """The cache holds one version: the next one takes its place, after the kernel that still reads it."""
+def test_a_version_that_is_read_is_not_overwritten(torch: Any, how: str) -> None:
+    """The cache holds one version. The next version takes its place after the kernel that still reads it."""
     size = 8 << 20
     stream = torch.cuda.Stream()
     with tierflow.Engine(device="cuda", device_cache=size, after_restore="discard") as engine:
@@ -228,7 +228,7 @@ def test_what_is_read_is_not_overwritten(torch: Any, how: str) -> None:
                 busy(torch)
                 seen.copy_(tensor)
             del tensor
-            # The memory goes back while the copy is still to run.
+            # The slot's memory is given back before the copy runs.
             if how == "finish":
                 slot.finish()
             elif how == "finish behind a stream":
@@ -283,7 +283,7 @@ def test_an_array_in_main_memory_is_copied_when_the_call_returns(gpu: tierflow.E
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_slot_dropped_while_a_graph_is_captured_keeps_its_room(torch: Any, reads: bool, mode: int) -> None:
-    """The driver orders nothing behind all work of the device then, and the program still uses the bytes."""
+    """During a capture the driver orders nothing behind all work of the device, and the program still uses the bytes."""
     size = 8 << 20
     stream, captured, graph = torch.cuda.Stream(), torch.cuda.Stream(), ctypes.c_void_p()
     driver = ctypes.CDLL("libcuda.so.1")

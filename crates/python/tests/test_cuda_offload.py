@@ -31,7 +31,7 @@ def network() -> Any:
 
 
 def step(model: Any, saving: Any, seed: int) -> tuple[list[Any], int]:
-    """The gradients, and the most memory that was allocated, beside what was there before."""
+    """Returns the gradients, and the peak of the memory that was allocated in addition."""
     torch.manual_seed(seed)
     x = torch.randn(8192, 1024, device="cuda")
     model.zero_grad()
@@ -77,7 +77,7 @@ def test_gradients_and_memory(deterministic: Any, tiers: dict[str, Any], budget:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
-def test_what_is_being_copied_is_not_reused(deterministic: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+def test_memory_under_a_copy_is_not_reused(deterministic: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
     """Every tensor leaves, and the allocator has just as much as it needs: memory is used again as soon as it is free. A late copy begins
     when all work that could use its memory again would have done so."""
     model = network()
@@ -131,7 +131,7 @@ def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any], buffer: int) -
 
 @pytest.mark.parametrize("buffer", [0, 33 * MIB, 70 * MIB, 1 << 30])
 def test_an_update_changes_nothing_that_leaves_behind_it(buffer: int) -> None:
-    """What passes through the buffer is on its way to the host when the update runs. The buffer has room for none, some or all tensors."""
+    """Tensors in the buffer are still on their way to the host when the update runs. The buffer has room for none, some or all tensors."""
     from torch.distributed import checkpoint as dcp
 
     dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.float32, torch.float16]
@@ -174,7 +174,7 @@ def test_an_update_changes_nothing_that_leaves_behind_it(buffer: int) -> None:
     ids=["host", "buffer", "device"],
 )
 def test_a_forward_pass_changes_nothing_that_is_saved(tiers: dict[str, Any], buffer: int) -> None:
-    """No update is waited for by what it changes, such as the statistics of a normalization."""
+    """A forward pass changes tensors without an update, such as the statistics of a normalization. A saved state must not change with them."""
     from torch.distributed import checkpoint as dcp
 
     weight = torch.nn.Parameter(torch.zeros(64 * MIB, device="cuda"))
@@ -320,7 +320,7 @@ def test_each_checkpoint_of_the_same_tensors_has_the_values_of_its_call(is_strid
 
 
 def test_slots_in_host_memory_are_ordered_after_kernels() -> None:
-    """A commit behind the stream that still copies to the slot, and an end behind the one that still reads it."""
+    """A commit waits for the stream that still copies to the slot, and an end for the stream that still reads it."""
     size = 64 * MIB
     stream = torch.cuda.Stream()
     with tierflow.Engine(device="cuda", host_cache=2 * size, after_restore="discard") as engine:

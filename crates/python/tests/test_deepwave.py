@@ -55,7 +55,7 @@ SCATTER = {"scalar_born": {"dv": 20}, "acoustic_born": {"dv": 20}, "elastic_born
 
 
 def _gradients(name: str, shots: int = 1, dtype: Any = None, backwards: int = 1, **options: Any) -> list[Any]:
-    """The recorded data, and the gradients of all models and of the wavelet."""
+    """Returns the recorded data, and the gradients of all models and of the wavelet."""
     constants, sources, receivers = MODELS[name]
     models = [_constant(value, seed) for seed, value in enumerate(constants)]
     scatter = {key: _constant(value, 9) for key, value in SCATTER.get(name, {}).items()}
@@ -90,7 +90,7 @@ def _assert_equal(ours: list[Any], theirs: list[Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small grids are computed faster by one."""
+    """Lets PyTorch use one thread, which is faster on small grids."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -99,7 +99,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def store() -> Iterator[Callable[..., Any]]:
-    """Histories of chunks of a few steps, in caches that hold a part of them."""
+    """Returns a store whose histories have chunks of a few steps, with caches that hold a part of them."""
     engines = []
 
     def make(chunk: Any = "16KiB", after_restore: str = "discard", again: bool = False, beside: bool = False) -> Any:

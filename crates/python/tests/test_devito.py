@@ -1,4 +1,4 @@
-"""`tierflow.devito.History`: states that are right, and which versions the engine is asked for. The gradient is in test_examples."""
+"""Tests of `tierflow.devito.History`: the states are right, and the engine is asked for the right versions. test_examples tests the gradient."""
 
 import shutil
 from typing import Any
@@ -18,7 +18,7 @@ STEPS = 40
 
 
 class Program:
-    """A field that is the number of the step, and an operator that goes back and adds them up, weighted."""
+    """A field whose value is the number of the step, and an operator that goes back and adds the values with weights."""
 
     def __init__(self, length: int) -> None:
         devito.configuration["log-level"] = "ERROR"
@@ -54,7 +54,7 @@ def test_shot_after_shot(length: int) -> None:
         for _ in range(3):
             history = tierflow.devito.History(engine, program.u, first=first)
             program.ahead(history)
-            # What the buffer holds is in no version.
+            # Steps in the buffer are in no version.
             assert len(engine.versions()) == max(0, STEPS + 2 - length)
             assert program.total(history) == expected()
             assert engine.versions() == []

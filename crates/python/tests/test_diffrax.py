@@ -1,4 +1,4 @@
-"""Solves of diffrax whose steps are in an engine, on the processor: gradients beside those of diffrax's own adjoints."""
+"""Solves of diffrax with steps in an engine, on the processor, have the gradients of diffrax's own adjoints."""
 
 from collections.abc import Iterator
 from typing import Any

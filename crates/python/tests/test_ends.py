@@ -1,4 +1,4 @@
-"""How programs end: what was taken in is durable then, or named."""
+"""Programs end in every way: each version that was taken in is durable then, or named as lost."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def ends(place: pathlib.Path, program: str, *flags: str, **options: object) -> s
 
 
 def durable(place: pathlib.Path) -> list[int]:
-    """The versions that a later program finds, each with its bytes."""
+    """Returns the versions that a later program finds, each with its bytes."""
     with tierflow.Engine(device="host", host_cache="64MiB", external=place) as engine:
         versions = engine.versions()
         for version in versions:
@@ -64,7 +64,7 @@ def test_a_program_ends_and_nothing_is_lost(tmp_path: pathlib.Path, program: str
     assert "ResourceWarning" not in ended.stderr
 
 
-# Files of more than a MiB cannot be written: as if the disk were full.
+# Writes beyond 1 MiB of a file fail, as on a full disk.
 FULL = """
 import resource
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -92,7 +92,7 @@ def test_lost_versions_are_named(tmp_path: pathlib.Path, flags: tuple[str, ...],
 
 
 def named(text: str) -> set[int]:
-    """The versions that a text says are lost: "version 7 is lost", "versions 1, 3 to 7 are lost"."""
+    """Returns the versions that a text names as lost: "version 7 is lost", "versions 1, 3 to 7 are lost"."""
     found = re.search(r"versions? ([0-9, to]+) (?:is|are) lost", text)
     assert found, text
     ends = [[int(end) for end in run.split(" to ")] for run in found[1].split(", ")]
@@ -115,8 +115,8 @@ def test_a_fork_does_not_end_its_parents_engines(tmp_path: pathlib.Path) -> None
     assert durable(tmp_path) == [1, 2, 3, 4]
 
 
-def test_what_was_given_up_is_not_waited_for(tmp_path: pathlib.Path) -> None:
-    """Twelve versions, of which the suspension wants one."""
+def test_versions_given_up_are_not_waited_for(tmp_path: pathlib.Path) -> None:
+    """A suspension wants one of twelve versions. The end does not wait for the others."""
     field = np.ones(8 << 20, "u1")
     for with_block in (False, True):
         place = tmp_path / str(with_block)
@@ -137,7 +137,7 @@ def test_what_was_given_up_is_not_waited_for(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "engine.close()", "with engine:\n    pass", "with engine:\n    sys.exit()"])
-def test_what_a_suspension_gave_up_is_named(tmp_path: pathlib.Path, end: str) -> None:
+def test_versions_that_a_suspension_gave_up_are_named(tmp_path: pathlib.Path, end: str) -> None:
     program = f"take_in(range(1, 13))\nassert engine.suspend(60, version=12).wait()\n{end}"
     ended = ends(tmp_path, program, "-W", "error")
     assert ended.returncode == 0, ended.stderr
@@ -188,7 +188,7 @@ def test_the_version_of_a_suspension_is_waited_for(tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize("end", ["with engine:\n        take_in([7])", "take_in([7])\n    engine.close()"])
 def test_a_full_disk_leaves_the_engine_open(tmp_path: pathlib.Path, end: str) -> None:
-    """The versions stay where they are, and closing again brings them out once there is room."""
+    """The versions stay in the engine, and a second `close` makes them durable once there is room."""
     program = f"""
 {FULL}
 try:

@@ -1,4 +1,4 @@
-"""The engine's calls, what they refuse, and what outlives it."""
+"""Tests of the engine's calls, their errors, and the versions that outlive the engine."""
 
 import inspect
 import json
@@ -164,7 +164,7 @@ def test_sizes(size: str | int, held: int) -> None:
         ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
     ],
 )
-def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> None:
+def test_options_that_make_no_engine(keywords: dict[str, object], says: str) -> None:
     with pytest.raises(tierflow.ArgumentError, match=says):
         tierflow.Engine(**{"device": "host", **keywords})
 
@@ -184,7 +184,7 @@ def test_signals_that_there_are_not() -> None:
 
 
 def test_options_are_those_of_all_languages() -> None:
-    """Each keyword but two is one of the book's table."""
+    """All keywords except two are in the book's table."""
     book = pathlib.Path(__file__).parents[3] / "docs/src/options.md"
     table = set(re.findall(r"^\| `(\w+)` \|", book.read_text(), re.MULTILINE))
     keywords = set(inspect.signature(tierflow.Engine).parameters)
@@ -381,7 +381,7 @@ def test_closing_keeps_what_is_to_outlive_it(tmp_path: pathlib.Path) -> None:
         engine.checkpoint(version, field)
     with pytest.raises(tierflow.TimedOutError):
         engine.close()
-    # It is open, and can be waited for.
+    # The engine is still open, and a call can wait for it.
     assert not engine.closed
     engine.wait()
     engine.close()
@@ -499,7 +499,7 @@ def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path
         tierflow.Engine(**kinds, dedup=128, compress="i32, wave = 1e-3")
 
 
-def test_where_no_agent_answers_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
+def test_without_an_agent_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
     places = {"external": tmp_path / "far", "agent": tmp_path / "agent"}
     with pytest.raises(tierflow.ArgumentError, match="`node_local` and `external`"):
         tierflow.Engine(device="host", host_cache="1MiB", **places)
@@ -527,7 +527,7 @@ def test_a_cache_gives_memory_back(engine: tierflow.Engine) -> None:
     engine.checkpoint(0, bytes(1 << 20))
     assert engine.resize_device_cache(0) == 0
     assert engine.metrics()["tiers"][0]["limit"] == 0
-    # No more than it was built with, and it says so.
+    # The cache does not grow beyond the size with which the engine was built, and the answer says so.
     assert engine.resize_device_cache("1TiB", timeout=10) == 4 << 20
     assert engine.resize_host_cache("8MiB") == 8 << 20
     back = bytearray(b"1" * (1 << 20))

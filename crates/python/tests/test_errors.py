@@ -1,4 +1,4 @@
-"""What exceptions say: what they are about, and what the system said."""
+"""Tests of exceptions: they name their subject, and have the system's error."""
 
 import errno
 import inspect

@@ -1,4 +1,4 @@
-"""The examples run, as a user starts them."""
+"""Runs the examples as a user does."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ EXAMPLES = PACKAGE / "examples"
 
 def started(name: str, *arguments: str) -> str:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    # JAX on the processor, also where there is a GPU.
+    # JAX runs on the processor, also on a machine with a GPU.
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The frameworks themselves, each where it is installed; in main memory."""
+"""Tests with the frameworks that are installed, in main memory."""
 
 import ctypes
 from typing import Any
@@ -46,9 +46,9 @@ class TestExchange:
             raise AssertionError("there is no stream in main memory")
 
         address = [ctypes.cast(function, ctypes.c_void_p).value for function in (describe, stream)]
-        # Version 1.3, no older one; allocate, to and from managed tensors; describe, stream.
+        # The fields: version 1.3, no older table, allocate, to and from managed tensors, describe, stream.
         table = (ctypes.c_uint64 * 7)(1 | 3 << 32, 0, 0, 0, 0, *address)
-        # One of another major version, which leads to the one that is understood.
+        # A table of another major version points to the table that the library understands.
         newer = (ctypes.c_uint64 * 2)(2, ctypes.addressof(table))
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -69,7 +69,7 @@ class TestExchange:
         engine.restore(0, framework(back), framework(np.zeros((2, 6))))
         assert (back == field).all()
 
-    def test_what_will_not_do(self, engine: tierflow.Engine, framework: Any) -> None:
+    def test_arguments_that_are_refused(self, engine: tierflow.Engine, framework: Any) -> None:
         with pytest.raises(tierflow.ArrayError, match="C order"):
             engine.checkpoint(0, framework(np.zeros((4, 6)).T))
         tensor = framework(np.zeros((4, 6)))
@@ -129,7 +129,7 @@ class TestTorch:
         assert torch.equal(back, field)
         assert torch.equal(part, field[1])
 
-    def test_what_will_not_do(self, engine: tierflow.Engine, torch: Any) -> None:
+    def test_arguments_that_are_refused(self, engine: tierflow.Engine, torch: Any) -> None:
         weight = torch.zeros(4, 6, requires_grad=True)
         with pytest.raises(tierflow.ArrayError, match=r"t\.detach\(\)"):
             engine.checkpoint(0, weight)
@@ -143,8 +143,8 @@ class TestTorch:
             engine.checkpoint(1, torch.zeros(4, dtype=torch.complex64).conj())
 
     @pytest.mark.filterwarnings("ignore")
-    def test_what_lies_in_several_tensors_or_in_none(self, engine: tierflow.Engine, torch: Any) -> None:
-        """The advice of each error is followed."""
+    def test_objects_of_several_tensors_or_of_none(self, engine: tierflow.Engine, torch: Any) -> None:
+        """The calls follow the advice of each error."""
         whole, version = torch.eye(4), 0
         meta = torch.zeros(3, device="meta")
         nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])

@@ -1,4 +1,4 @@
-"""The recipes: short, typed, and run."""
+"""The recipes are short, have types, and run."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ def test_a_recipe_runs_twice_and_is_short(recipe: pathlib.Path, tmp_path: pathli
         pytest.skip(f"{framework} is not installed")
     assert len(recipe.read_text().splitlines()) <= 25
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # The second time it finds what the first left. Recipes of heavy imports are resumed by their examples, or by others of the same door.
+    # The second run finds the versions of the first. Recipes with heavy imports are resumed by their examples, or by others of the same door.
     times = 2 if framework in ("torch", "jax", "orbax", "zarr") else 1
     for _ in range(times):
         command = [sys.executable, "-W", "ignore", str(recipe), str(tmp_path)]
@@ -27,7 +27,7 @@ def test_a_recipe_runs_twice_and_is_short(recipe: pathlib.Path, tmp_path: pathli
         assert done.returncode == 0, done.stderr
 
 
-# A machine with other work takes minutes for the types of PyTorch.
+# The types of PyTorch take minutes on a busy machine.
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "checker",

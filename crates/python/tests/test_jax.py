@@ -1,4 +1,4 @@
-"""Loops of JAX over an engine, on the processor."""
+"""Tests of JAX's loops over an engine, on the processor."""
 
 import gc
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def step(state: Any, x: Any) -> Any:
 def misfit(loop: Any, rate: Any, start: Any, xs: Any) -> Any:
     def scaled(state: Any, x: Any) -> Any:
         (u, v, count), y = step(state, x)
-        # What it closes over has a gradient, too.
+        # The value `rate`, over which the function closes, has a gradient, too.
         return (u * rate, v, count), y
 
     (u, v, count), ys = loop(scaled, (start, 2 * start, jnp.float32(0)), xs)
@@ -73,7 +73,7 @@ def test_without_a_gradient_nothing_is_saved(engine: tierflow.Engine) -> None:
 
 
 def test_through_all_tiers(tmp_path: object) -> None:
-    """40 000 bytes a state, ten of which the memory holds."""
+    """A state has 40 000 bytes, and the memory holds ten."""
     with tierflow.Engine(
         device="host", device_cache="200KiB", host_cache="200KiB", scratch=str(tmp_path), after_restore="discard"
     ) as engine:
@@ -130,7 +130,7 @@ def test_a_way_forward_that_is_not_gone_back(engine: tierflow.Engine) -> None:
 
 
 def test_a_program_that_ends_early_leaves_nothing(engine: tierflow.Engine) -> None:
-    """At the end of a block, whatever ended it, and with the tape."""
+    """The states go at the end of the tape's block, whatever ended it, and with the tape."""
     rate, start, xs = arguments()
 
     def forward(tape: tierflow.Tape) -> None:
@@ -151,7 +151,7 @@ def test_a_program_that_ends_early_leaves_nothing(engine: tierflow.Engine) -> No
 
 @pytest.mark.parametrize("what", ["cleared", "room", "gone"])
 def test_errors_are_those_of_the_program(python: Callable[[str], str], what: str) -> None:
-    """In a process of its own: JAX remembers them to its end."""
+    """Runs in its own process, as JAX remembers errors to the end of the process."""
     told = python(
         f"""
         import gc, os
@@ -183,7 +183,7 @@ def test_errors_are_those_of_the_program(python: Callable[[str], str], what: str
 
 
 def test_a_load_that_fails_loses_nothing(python: Callable[[str], str], tmp_path: object) -> None:
-    """Damaged files fail loads; then the bytes are mended. In a process of its own: JAX remembers errors to its end."""
+    """Loads of damaged files fail, and succeed once the bytes are mended. Runs in its own process, as JAX remembers errors to its end."""
     told = python(
         f"""
         import os, pathlib, sys
@@ -240,7 +240,7 @@ def test_a_load_that_fails_loses_nothing(python: Callable[[str], str], tmp_path:
         def plain(start):
             end, ys = jax.lax.scan(lambda state, x: (jnp.sin(state) * 1.5, state.sum()), start, length=8)
             return end.sum() + ys.sum()
-        # Where the first load failed, the backward pass can be run again.
+        # After the first load failed, the backward pass can run again.
         pull, _other = forward(), forward()
         piece = file.read_bytes()
         file.write_bytes(damage(piece))
@@ -345,7 +345,7 @@ def test_reversed_and_unrolled(engine: tierflow.Engine, unroll: int) -> None:
     assert len(tape) == 0
 
 
-def test_it_says_what_it_is_not(engine: tierflow.Engine) -> None:
+def test_errors_of_loops_that_are_not_supported(engine: tierflow.Engine) -> None:
     tape = tierflow.Tape(engine)
     start = jnp.ones(3)
 
@@ -373,7 +373,7 @@ def test_a_state_that_fails_to_load_stays_on_the_tape(engine: tierflow.Engine) -
     engine.discard(engine.versions()[3])
     with pytest.raises(Exception, match="version"):
         jax.block_until_ready(back(jnp.float32(1)))
-    # The one behind it was loaded.
+    # The state behind it was loaded.
     assert len(tape) == 4
     tape.clear()
     assert len(tape) == 0
@@ -381,7 +381,7 @@ def test_a_state_that_fails_to_load_stays_on_the_tape(engine: tierflow.Engine) -
 
 
 def test_a_while_loop_of_many_kinds(engine: tierflow.Engine) -> None:
-    """Integers, truth values, a buffer that is filled, and numbers that it closes over."""
+    """The loop has integers, truth values, a buffer that it fills, and numbers over which it closes."""
     tape = tierflow.Tape(engine)
     limit, table = jnp.int32(20), jnp.linspace(1, 2, 32)
 

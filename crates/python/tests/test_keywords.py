@@ -22,7 +22,7 @@ def _names_of_ours(kind: type) -> set[str]:
 
 
 def _described_fields(kind: type) -> set[str]:
-    """The fields of a class behind which a text stands."""
+    """Returns the fields of a class that are followed by a text."""
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError):
@@ -38,7 +38,7 @@ def _described_fields(kind: type) -> set[str]:
 
 
 def _public(module: Any) -> Iterator[tuple[str, Any]]:
-    """The functions and classes of a module, and the methods that classes have of ours: others' overridden ones are described by others."""
+    """Returns a module's functions, classes and methods. Methods that override those of other packages are described there."""
     for name in getattr(module, "__all__", vars(module)):
         it = getattr(module, name)
         if name.startswith("_") or not callable(it):

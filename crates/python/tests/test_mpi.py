@@ -1,4 +1,4 @@
-"""Ranks that are processes, each with a directory for its node: what lost nodes had is there again."""
+"""Ranks are processes with a directory as node each: the versions of lost nodes are rebuilt."""
 
 import gc
 import importlib.util
@@ -38,7 +38,7 @@ exchange = f"{home}/shared" if how == "directory" else None
 node = f"node{rank}"
 kept = tierflow.Redundancy(scheme, failure_domain=node, exchange=exchange)
 if how == "directory":
-    # They meet where their bytes pass, not on the nodes.
+    # The ranks meet in the directory through which their bytes pass, not on the nodes.
     assert kept.exchange is not None
 
 def state(version):
@@ -92,7 +92,7 @@ def run(how: str, home: Path, program: Path, *arguments: object) -> None:
 
 
 @pytest.mark.parametrize("how", ["directory", "threads", "calls"])
-def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
+def test_versions_of_lost_nodes_are_rebuilt(how: str, tmp_path: Path) -> None:
     if how != "directory" and (importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None):
         pytest.skip("there is no mpi4py, or no mpiexec")
     program = tmp_path / "program.py"
@@ -102,14 +102,14 @@ def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
     run(how, home, program, "xor:4", 1, 0, 0)
     shutil.rmtree(home / "node2")
     run(how, home, program, "xor:4", 2, 3, 0)
-    # More than is tolerated.
+    # More nodes are lost than the scheme tolerates.
     shutil.rmtree(home / "node0")
     shutil.rmtree(home / "node1")
     run(how, home, program, "xor:4", 3, 6, 1)
 
 
 class Request:
-    """It ends when the other rank comes."""
+    """A request that ends when the other rank comes."""
 
     def __init__(self, ranks: "Ranks", buffer: list[Any] | None) -> None:
         self.ranks, self.buffer = ranks, buffer
@@ -119,7 +119,7 @@ class Request:
 
 
 class Ranks:
-    """A communicator of two ranks, of which the other one may be late."""
+    """A communicator of two ranks. The other rank may be late."""
 
     def __init__(self) -> None:
         self.are_there = True
@@ -178,7 +178,7 @@ def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     return Ranks()
 
 
-def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: Ranks) -> None:
+def test_buffers_of_pending_receives_stay_until_the_late_rank_comes(communicator: Ranks) -> None:
     group = tierflow.mpi.Group(communicator)
     assert group.all_gather(b"mine", 1.0) == [b"mine", b"mine"]
     communicator.are_there = False
@@ -193,7 +193,7 @@ def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: 
     assert late() is None
 
 
-def test_what_mpi_still_sends_stays_without_its_group(communicator: Ranks) -> None:
+def test_buffers_of_pending_sends_stay_without_their_group(communicator: Ranks) -> None:
     group = tierflow.mpi.Group(communicator)
     communicator.are_there = False
     assert group.send(1, b"message", 1.0)
@@ -231,7 +231,7 @@ def test_a_message_of_another_group_disturbs_none(
 def test_two_threads_never_wait_for_one_message(communicator: Ranks) -> None:
     group = tierflow.mpi.Group(communicator)
     seen: list[bytes | None] = []
-    # Another thread looks for a message while this one has found it and not received it yet.
+    # Another thread looks for a message that this thread has found and not received yet.
     communicator.looked = lambda: seen.append(group.receive(1, 0.0))
     communicator.messages = [b"only"]
     assert group.receive(1, 1.0) == b"only"
@@ -239,7 +239,7 @@ def test_two_threads_never_wait_for_one_message(communicator: Ranks) -> None:
     assert group.receive(1, 0.0) is None
 
 
-def test_what_mpi_still_sends_outlives_the_interpreter(python: Callable[[str], str]) -> None:
+def test_buffers_of_pending_sends_outlive_the_interpreter(python: Callable[[str], str]) -> None:
     told = python(
         """
         import sys
@@ -265,7 +265,7 @@ def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Rank
 
 
 class Interrupted:
-    """A group whose meetings go well until `meetings` are over. Then the program ends."""
+    """A group whose first `meetings` meetings succeed. In the next one the program ends."""
 
     rank, ranks, threads, patience = 0, 1, True, 1.0
 
@@ -280,7 +280,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(3)])
-def test_what_ends_the_program_in_a_meeting_ends_it(end: BaseException, tmp_path: Path) -> None:
+def test_an_exception_in_a_meeting_ends_the_program(end: BaseException, tmp_path: Path) -> None:
     options: dict[str, Any] = {"device": "host", "host_cache": "1MiB", "external": tmp_path}
     group = Interrupted(1000, end)
     tierflow.Engine(group=group, **options).close()
@@ -316,7 +316,7 @@ def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(life, range(2)))
-    # A group of another size, or a program that is none.
+    # A group of another size, or a program without a group, cannot read them.
     found = tierflow.Repository(tmp_path / "kept")
     assert found.ranks(3) == 2
     assert found.regions(3, 1) == [("head", 400), ("tail", 240_000)]
@@ -325,7 +325,7 @@ def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
     assert (last == tails[1][-2:]).all()
 
 
-def test_what_redundancy_needs_is_said(tmp_path: Path) -> None:
+def test_errors_name_the_needs_of_redundancy(tmp_path: Path) -> None:
     for wrong in ("xor:1", "raid5"):
         with pytest.raises(tierflow.ArgumentError):
             tierflow.Redundancy(wrong)

@@ -1,4 +1,4 @@
-"""Object stores: an S3 server of this machine, and URLs that lead nowhere."""
+"""Tests of object stores: an S3 server on this machine, and URLs without a server."""
 
 import pathlib
 import socket
@@ -17,7 +17,7 @@ SECRET = "geheimnis-in-the-environment"
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """The address of a server that keeps its objects in memory, with a bucket `runs`."""
+    """Returns the address of a server with a bucket `runs`, which keeps its objects in memory."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -38,7 +38,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that leads to the server."""
+    """Sets the environment variables with which programs find the server."""
     for name, value in {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -87,7 +87,7 @@ def test_a_bucket_is_named_by_its_url_and_gives_rows_and_other_ranks_pieces(tmp_
 
 
 @pytest.mark.usefixtures("s3")
-def test_what_is_wrong_is_said_without_what_is_secret() -> None:
+def test_errors_name_no_secret() -> None:
     for url, expected in {
         "s3://missing/a": "there is no missing",
         "s3://key:word@runs/a": "environment variables",

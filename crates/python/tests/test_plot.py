@@ -1,4 +1,4 @@
-"""Pictures: what an engine did, and where two histories part."""
+"""Tests of pictures of an engine's work, and of the differences of two histories."""
 
 import math
 import pathlib

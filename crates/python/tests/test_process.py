@@ -1,4 +1,4 @@
-"""Threads, forks, Ctrl-C, and the end of the interpreter."""
+"""Tests of threads, forks, Ctrl-C, and the end of the interpreter."""
 
 import ctypes
 import random
@@ -13,7 +13,7 @@ import tierflow._tierflow
 
 
 def test_threads_get_their_own_bytes_back(tmp_path: object) -> None:
-    """Eight threads, each with numbers of its own, in an engine that is too small for all of them."""
+    """Eight threads with version numbers of their own share an engine that is too small for all of them."""
     failures: list[BaseException] = []
     calls = 400
 
@@ -86,7 +86,7 @@ def test_a_child_is_told(python: Callable[[str], str]) -> None:
         stop = threading.Event()
 
         def busy():
-            # Whatever is locked at the moment of the fork stays locked in the child.
+            # A lock that is held at the moment of the fork stays locked in the child.
             while not stop.is_set():
                 engine.metrics()
                 engine.restore(0, bytearray(1000))
@@ -113,7 +113,7 @@ def test_a_child_is_told(python: Callable[[str], str]) -> None:
                         pass
                     else:
                         os._exit(1)
-                # What the child has of the parent's goes without a word, and a new engine is its own.
+                # The child drops its copies of the parent's objects silently, and a new engine belongs to the child.
                 del engine, slot, view, calls, call
                 with tierflow.Engine(device="host", host_cache="1MiB") as own:
                     own.checkpoint(0, b"0123")
@@ -133,7 +133,7 @@ def test_a_child_is_told(python: Callable[[str], str]) -> None:
 
 
 def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> None:
-    """Twice as much to flush each time, until the signal comes before the end of the wait."""
+    """Each try has twice as much to flush, until the signal comes before the end of the wait."""
     told = python(
         f"""
         import signal
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> N
 
 
 def test_ctrl_c_ends_a_call_that_waits_for_room(python: Callable[[str], str], tmp_path: object) -> None:
-    """Room comes once the version before is flushed: twice as much each time, until the signal comes first."""
+    """The call gets room once the version before is flushed. The version is twice as large in each try, until the signal comes first."""
     told = python(
         f"""
         import signal
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_a_call_that_waits_for_room(python: Callable[[str], str], tm
 
 
 def test_a_wait_lets_others_run(tmp_path: object) -> None:
-    """A thread that waits does not hold the interpreter: this one gets its own work done meanwhile."""
+    """A thread that waits does not hold the interpreter's lock: this thread works meanwhile."""
     with tierflow.Engine(device="host", host_cache="256MiB", scratch=str(tmp_path)) as engine:
         for version in range(8):
             engine.checkpoint(version, np.ones(16 << 20, "u1"))
@@ -218,7 +218,7 @@ def test_a_wait_lets_others_run(tmp_path: object) -> None:
 
 @pytest.mark.parametrize("left", ["engine", "slot", "view", "tensor", "thread"])
 def test_the_end_of_the_interpreter(python: Callable[[str], str], left: str) -> None:
-    """Whatever is still there at the end, the process ends."""
+    """The process ends, whatever objects are still there."""
     python(
         f"""
         import threading, time

@@ -1,4 +1,4 @@
-"""Tapes of pyadjoint whose checkpoints are in an engine: a nonlinear heat equation with a type and a block of our own."""
+"""Tapes of pyadjoint with checkpoints in an engine: a nonlinear heat equation with a type and a block of this test."""
 
 import gc
 import statistics
@@ -19,7 +19,7 @@ SIZE = 400
 
 
 class Field(pyadjoint.OverloadedType):
-    """Values at points, as a type of pyadjoint's."""
+    """Values at points, as a type for pyadjoint."""
 
     def __init__(self, values: np.ndarray) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Field(pyadjoint.OverloadedType):
 
 
 def diffused(u: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """A step of the heat equation with conductivity k (1 + u²), on a ring."""
+    """Computes a step of the heat equation with conductivity k (1 + u²) on a ring."""
     flux = k * (1 + u * u) * (np.roll(u, -1) - u)
     return u + 0.05 * (flux - np.roll(flux, 1))
 
@@ -102,7 +102,7 @@ def split(field: Field) -> tuple[list[np.ndarray], Callable[..., Field]]:
 
 
 def functional(tape: Any, size: int = SIZE, steps: int = STEPS) -> tuple[Any, Field, Field]:
-    """Tapes the energy at the end, by the start and by the conductivity, of which the latter is the same in all steps."""
+    """Tapes the energy at the end as a function of the start and of the conductivity, which is the same in all steps."""
     random = np.random.default_rng(1)
     start, k = Field(random.random(size)), Field(0.5 + random.random(size))
     u = start
@@ -114,7 +114,7 @@ def functional(tape: Any, size: int = SIZE, steps: int = STEPS) -> tuple[Any, Fi
 
 
 def evaluations(schedule: Any, keep: Callable[[Any], Any] | None = None, count: int = 3) -> list[Any]:
-    """Values and gradients of several evaluations, the first of which is that of the taping."""
+    """Returns values and gradients of several evaluations. The first one is that of the taping."""
     pyadjoint.continue_annotation()
     told = []
     with pyadjoint.set_working_tape() as tape:
@@ -131,7 +131,7 @@ def evaluations(schedule: Any, keep: Callable[[Any], Any] | None = None, count: 
     return told
 
 
-# A link that takes three steps for a state, and none.
+# A machine with a link that takes three steps for a state, and one without a link.
 MACHINE = tierflow.Machine(forward=1, backward=1, state=1, device=3, tiers=[(STEPS, 1 / 3, 1 / 3)])
 SMALL = tierflow.Machine(forward=1, backward=1, state=1, device=2)
 DISK, RAM = schedules.StorageType.DISK, schedules.StorageType.RAM
@@ -154,7 +154,7 @@ MAKE = {
 
 def quiet(call: Callable[[], Any]) -> Any:
     with warnings.catch_warnings():
-        # That Numba is not there.
+        # A missing Numba is a warning.
         warnings.simplefilter("ignore", RuntimeWarning)
         return call()
 
@@ -203,7 +203,7 @@ def test_hints_come_before_the_restores_in_their_order(name: str) -> None:
         quiet(lambda: evaluations(MAKE[name](), keep))
     assert not any(hits), hits
     assert ahead == []
-    # What is not hinted: the start, with which an evaluation begins, and what was kept only just before.
+    # Two kinds of states are not hinted: the start, with which an evaluation begins, and states that were stored just before.
     assert len(hits) >= STEPS // 2, (hits, misses)
     if name in ("disk", "disk, moved"):
         assert len(hits) >= 3 * STEPS
@@ -223,7 +223,7 @@ def test_taylor(engine: tierflow.Engine) -> None:
 
 
 def test_memory_is_flat_over_100_evaluations() -> None:
-    """The states of one forward are 2 MB, kept twice; the engine's tiers are full from the second evaluation on."""
+    """The states of one forward pass have 2 MB and are stored twice. The engine's tiers are full from the second evaluation on."""
 
     def resident() -> int:
         with open("/proc/self/statm") as file:

@@ -1,4 +1,4 @@
-"""pyrevolve's snapshots in an engine: every state that comes back is the right one, and hints name what is loaded."""
+"""Tests of pyrevolve's snapshots in an engine: every restored state is the right one, and hints name the loads."""
 
 import warnings
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def engine() -> Iterator[tierflow.Engine]:
 
 
 class State(pyrevolve.Checkpoint):  # type: ignore[misc]
-    """Two arrays, of which one does not lie in one run."""
+    """A state of two arrays, one of which is not contiguous."""
 
     def __init__(self) -> None:
         self.whole = np.zeros(300, np.float32)
@@ -129,7 +129,7 @@ def test_the_old_snapshot_gives_way_where_there_is_no_room_for_two() -> None:
 
 
 def test_several_levels(engine: tierflow.Engine) -> None:
-    """A schedule of pyrevolve's own over two storages, of which one is the engine."""
+    """A schedule of pyrevolve uses two storages, one of which is the engine."""
     state, reverse = State(), Reverse()
     profiler = pyrevolve.pyrevolve.Profiler()
     levels = [

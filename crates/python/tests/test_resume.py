@@ -1,4 +1,4 @@
-"""Trainings by each framework that are saved, killed, and go on to the same bits; and what they do when a save fails."""
+"""Trainings by each framework are saved, killed, and continue to the same bits. Trainings also continue after a save that fails."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 def begun(name: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / f"resume_{name}.py"), *arguments]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # A killed process does not write what its buffers hold.
+    # A killed process does not write its buffers.
     environment["PYTHONUNBUFFERED"] = "1"
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -72,7 +72,7 @@ def test_of_damaged_versions_the_next_older_one_is_loaded(tmp_path: pathlib.Path
     assert (found[0], found[1][0]) == (1, 1)
 
 
-def test_where_all_are_damaged_nothing_begins_anew(tmp_path: pathlib.Path) -> None:
+def test_a_training_with_damaged_versions_alone_does_not_begin_anew(tmp_path: pathlib.Path) -> None:
     saved(tmp_path)
     for version in range(3):
         flip(tmp_path, version)
@@ -90,7 +90,7 @@ def test_a_save_that_fails_does_not_end_the_training(caplog: pytest.LogCaptureFi
         assert checkpointer.failures == 2
         assert isinstance(checkpointer.failure, tierflow.NoRoomError)
         assert "step 5 is not saved" in caplog.text
-        # Those that were saved stay, and the newest of them comes back.
+        # The saved versions stay, and the newest of them is loaded.
         with torch.no_grad():
             large.weight += 1
         drawn = torch.rand(3)
@@ -103,7 +103,7 @@ def test_a_save_that_fails_does_not_end_the_training(caplog: pytest.LogCaptureFi
         tierflow.torch.AsyncCheckpointer(engine, every=0)
 
 
-def test_what_lightning_removes_stays_until_a_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
+def test_a_checkpoint_removed_by_lightning_stays_until_a_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("lightning")
     paths = [tmp_path / "checkpoints" / f"step={i}.ckpt" for i in range(3)]
     with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
@@ -201,7 +201,7 @@ MESHES = """
 
 
 def test_wide_arrays_are_refused_where_jax_has_none(engine: tierflow.Engine) -> None:
-    """Though `like=` asks for them: JAX would make narrow ones, with other values."""
+    """`like=` asks for wide arrays: JAX would make narrow ones with other values."""
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
         tierflow.jax.save(engine, 0, {"a": jax.numpy.array([2**40 + 1, 3])})

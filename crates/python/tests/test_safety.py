@@ -1,4 +1,4 @@
-"""Saves that fail, ranks that die and clocks that differ: the training goes on, and the last good version stays."""
+"""Saves fail, ranks die and clocks differ: the training continues, and the last good version stays."""
 
 import contextlib
 import logging
@@ -22,7 +22,7 @@ SERVER = pathlib.Path(__file__).parents[3] / "testing/campaigns/children/s3.py"
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file of this process gets larger than 64 KiB."""
+    """Limits the files of this process to 64 KiB, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
@@ -32,7 +32,7 @@ def full_disk() -> Iterator[None]:
 
 
 class Part:
-    """A part of a training's state: a field of 2 MB that holds one number."""
+    """A part of a training's state: a field of 2 MB filled with one number."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -45,7 +45,7 @@ class Part:
 
 
 class Door:
-    """One way to save the state of a step, and to find the newest."""
+    """A way to save the state of a step, and to find the newest one."""
 
     def __init__(self, name: str, engine: tierflow.Engine, folder: pathlib.Path, **options: Any) -> None:
         pytest.importorskip("torch")
@@ -167,7 +167,7 @@ def test_a_lost_object_store_raises_in_no_step_and_holds_none_up(
         assert isinstance(door.saver.failure, tierflow.TimedOutError | tierflow.NoRoomError)
         assert "is not saved" in caplog.text
         assert newest_value(engine) >= 1
-    # It comes back, with what it acknowledged.
+    # The server comes back with the objects that it acknowledged.
     with subprocess.Popen([*command, port, str(tmp_path / "s3")], **pipes) as server:
         assert server.stdout is not None
         server.stdout.readline()
@@ -237,7 +237,7 @@ def test_jax_goes_back_to_an_older_state_where_the_newest_is_damaged(
 
 
 def flip(directory: pathlib.Path, version: int) -> None:
-    """Flips a bit of a version that has a file of its own, as those beyond a megabyte have."""
+    """Flips a bit of a version that has a file of its own, as versions beyond a megabyte have."""
     (file,) = directory.rglob(f"v{version:020}.tfc")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -331,7 +331,7 @@ def test_a_rank_that_dies_leaves_the_others_able_to_go_on_and_all_to_restart(tmp
 
     assert start(1, -1) == [0, 0, 0]
     assert start(2, 3, "dies") == [0, -9, 0]
-    # The others have newer pieces, and keep one version. Whole on all ranks is the one before, or the one that the kill came upon.
+    # The other ranks have newer pieces, and keep one version. The newest version on all ranks is the one before, or the one at the kill.
     newest = tierflow.Repository(kept).latest()
     assert newest in (7, 8)
     assert start(3, newest) == [0, 0, 0]
@@ -373,7 +373,7 @@ def test_ranks_whose_clocks_differ_save_and_restart(tmp_path: pathlib.Path) -> N
     clock = str(tmp_path / "clock.so")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", clock, str(tmp_path / "clock.c")], check=True)
     kept = tmp_path / "kept"
-    # Two days each way, and others at the next start.
+    # The clocks differ by two days in both directions, and by other times at the next start.
     for run, offsets in ((1, (0, -172_800, 172_800)), (2, (172_800, 0, -172_800)), (3, (-172_800, -172_800, 0))):
         command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(GROUP)]
         running = []

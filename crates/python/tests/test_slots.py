@@ -1,4 +1,4 @@
-"""Parts of the cache as arrays: who holds them, who gives them back, and what they refuse."""
+"""Tests of slots, parts of the cache as arrays: their owners, their end, and the calls that they refuse."""
 
 import ctypes
 import gc
@@ -72,7 +72,7 @@ def test_names_of_types(engine: tierflow.Engine, named: object, dtype: str) -> N
 @pytest.mark.parametrize(
     "bad", ["f3", ">f4", np.dtype(">f4"), np.dtype("O"), "object", str, np.dtype("i4,f8"), None, 4]
 )
-def test_what_no_slot_is_of(engine: tierflow.Engine, bad: object) -> None:
+def test_types_and_shapes_that_no_slot_has(engine: tierflow.Engine, bad: object) -> None:
     with pytest.raises(TypeError, match="float32"):
         engine.produce(0, 4, bad)
 
@@ -164,7 +164,7 @@ def test_a_block_commits_or_gives_up(engine: tierflow.Engine) -> None:
         kept = np.asarray(slot)
         raise RuntimeError("mine")
     assert engine.versions() == [0]
-    # The view that is left is still memory of the slot's, which it alone has.
+    # The view that is left has the slot's memory alone.
     kept[:] = 1
     with pytest.raises(tierflow.ClosedError):
         slot.commit()
@@ -215,7 +215,7 @@ def test_a_version_given_back_is_not_consumed() -> None:
         assert engine.versions() == []
 
 
-def test_what_was_consumed_is_read_only(engine: tierflow.Engine) -> None:
+def test_a_consumed_slot_is_read_only(engine: tierflow.Engine) -> None:
     engine.checkpoint(0, bytes(10))
     slot = engine.consume(0)
     assert not np.asarray(slot).flags.writeable
@@ -311,7 +311,7 @@ def test_copies_to_and_from_a_slot(engine: tierflow.Engine) -> None:
             slot.read(part)
 
 
-def test_what_is_given_back_is_not_consumed(engine: tierflow.Engine) -> None:
+def test_a_slot_given_back_is_not_consumed(engine: tierflow.Engine) -> None:
     with tierflow.Engine(device="host", host_cache="1MiB", after_restore="discard") as engine:
         engine.checkpoint(0, b"1234")
         slot = engine.consume(0)

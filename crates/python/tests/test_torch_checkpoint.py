@@ -1,4 +1,4 @@
-"""`torch.distributed.checkpoint` over an engine: saved, saved beside the work, loaded by as many ranks or by others."""
+"""Tests of `torch.distributed.checkpoint` over an engine: saves, saves beside the work, and loads by the same or another number of ranks."""
 
 import pathlib
 from collections.abc import Callable, Iterator, MutableMapping
@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 
 
 class Training:
-    """A model and its optimizer, with some history. One weight is tied, one is not contiguous, and one has no elements."""
+    """A model and its optimizer, with some history. A weight is tied, another is not contiguous, and another has no elements."""
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -92,7 +92,7 @@ def test_a_training_comes_back(engine: tierflow.Engine, asynchronous: bool) -> N
         if asynchronous:
             response = dcp.async_save(training.state(), storage_writer=writer)
             response.staging_completion.result(60)
-            # It is what it was when the call was made.
+            # The version must have the state at the call, so the training changes it now.
             training.step()
             response.upload_completion.result(60)
         else:
@@ -104,7 +104,7 @@ def test_a_training_comes_back(engine: tierflow.Engine, asynchronous: bool) -> N
     for version in (1, 0, 2):
         assert_same(flat(loaded(engine, checkpoint_id=version)), expected[version])
     assert_same(flat(loaded(engine)), expected[2])
-    # To look at a version is not to be done with it.
+    # A load does not discard a version.
     assert engine.versions() == [0, 1, 2]
 
 
@@ -123,7 +123,7 @@ def test_the_next_engine_goes_on(tmp_path: pathlib.Path) -> None:
     assert tierflow.Repository(tmp_path).versions() == [3, 7, 8]
 
 
-def test_what_is_larger_than_the_cache_is_read_from_the_disk(tmp_path: pathlib.Path) -> None:
+def test_a_state_larger_than_the_cache_is_read_from_the_disk(tmp_path: pathlib.Path) -> None:
     state = {"large": torch.randn(1000, 1000)}
     with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path) as engine:
         dcp.save(state, storage_writer=tierflow.torch.StorageWriter(engine))
@@ -150,7 +150,7 @@ def test_a_full_cache_is_the_saves_error_and_not_the_steps() -> None:
 
 
 class Branch(MutableMapping[str, Any]):
-    """A mapping whose copy has the same dict."""
+    """A mapping whose copy shares its dict."""
 
     def __init__(self, **parts: Any) -> None:
         self.parts = parts

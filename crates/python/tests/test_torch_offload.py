@@ -1,4 +1,4 @@
-"""`tierflow.torch.offload` without a GPU: what leaves, what comes back, and that gradients are the same to the bit."""
+"""Tests of `tierflow.torch.offload` without a GPU: tensors leave and come back, and gradients are the same to the bit."""
 
 import gc
 import itertools
@@ -26,7 +26,7 @@ torch.set_num_threads(1)
 
 
 class Block(nn.Module):
-    """A transformer's, with its residuals, views and dropout."""
+    """A block of a transformer, with residuals, views and dropout."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Model(nn.Module):
 
 
 def steps(model: Any, saving: Any, count: int = 4, *, autocast: bool = False, length: int = 96) -> Iterator[Any]:
-    """The gradients of so many steps of a training, by `saving` or without."""
+    """Returns the gradients of `count` steps of a training, with `saving` or without."""
     torch.manual_seed(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(count):
@@ -73,7 +73,7 @@ def steps(model: Any, saving: Any, count: int = 4, *, autocast: bool = False, le
 
 
 def same(engine: tierflow.Engine, budget: Any, *, recompute: str = "", **how: Any) -> Any:
-    """Trains twice, and returns the offload that the second one had."""
+    """Trains twice, compares the gradients, and returns the offload of the second training."""
     torch.manual_seed(0)
     model = Model(recompute=recompute)
     begin = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -86,7 +86,7 @@ def same(engine: tierflow.Engine, budget: Any, *, recompute: str = "", **how: An
 
 
 def left(engine: tierflow.Engine) -> list[int]:
-    """Versions that are still held, after the last graph is gone."""
+    """Returns the versions that the engine still holds after the last graph is gone."""
     gc.collect()
     return engine.versions()
 
@@ -100,7 +100,7 @@ def test_gradients_are_the_same_to_the_bit(engine: tierflow.Engine, budget: Any)
         assert saving.plan.staying <= saving.budget
         assert stored >= 3 * saving.plan.leaving
     else:
-        # A processor that copies does not compute: nothing hides.
+        # A processor that copies does not compute, so no copy is hidden.
         assert stored == 0
         assert saving.plan.leaving == 0
     assert str(saving.plan.leaving >> 20) in repr(saving)
@@ -118,8 +118,8 @@ def test_autocast(engine: tierflow.Engine) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["reentrant", "not reentrant"])
-def test_what_is_recomputed(engine: tierflow.Engine, recompute: str) -> None:
-    """Of each block, only its input is saved."""
+def test_recomputed_blocks_save_their_inputs(engine: tierflow.Engine, recompute: str) -> None:
+    """Only the input of each block is saved."""
     saving = same(engine, 0, recompute=recompute)
     inputs = 3 * 4 * 96 * 64 * 4
     assert saving.plan.saved <= 2 * inputs
@@ -134,7 +134,7 @@ def test_a_disk_below(tmp_path: pathlib.Path) -> None:
         assert left(engine) == []
 
 
-def test_where_there_is_no_room_tensors_stay() -> None:
+def test_tensors_stay_without_room() -> None:
     with tierflow.Engine(device="host", host_cache="1MiB") as engine:
         with pytest.warns(UserWarning, match="host_cache"):
             same(engine, 0)
@@ -158,12 +158,12 @@ def test_a_storage_is_stored_once_and_parameters_not_at_all(engine: tierflow.Eng
     saving = tierflow.torch.offload(engine, 0, smallest=1024)
     with saving:
         x = torch.randn(256, 256, requires_grad=True).exp()
-        # Saved by exp, as itself three times, and as two views of it; the weight as it is and transposed.
+        # The storage is saved by exp, three times as itself, and as two views. The weight is saved as it is and transposed.
         y = (x * x @ weight).sum() + (x[:128] @ weight.T).sin().sum() + x.T.cos().sum()
     saved = [one for one in engine.versions()]
     sizes = [engine.restore_size(version) for version in saved]
     assert sizes.count(256 * 256 * 4) <= 3
-    # x, x * x and the argument of sin; no weight.
+    # x, x * x and the argument of sin are stored, and no weight.
     assert sum(sizes) <= 2 * 256 * 256 * 4 + 128 * 256 * 4
     y.backward()
     assert weight.grad is not None
@@ -190,8 +190,8 @@ def test_several_backward_passes_and_second_derivatives(engine: tierflow.Engine)
 
 
 @pytest.mark.parametrize("budget", [0, None])
-def test_what_is_changed_in_place(engine: tierflow.Engine, budget: Any) -> None:
-    """What left is what it was; of what stayed, PyTorch's error is raised."""
+def test_tensors_changed_in_place(engine: tierflow.Engine, budget: Any) -> None:
+    """A tensor that left comes back as it was. For a tensor that stayed, PyTorch raises its error."""
     saving = tierflow.torch.offload(engine, budget, smallest=1024)
     x = torch.linspace(0, 1, 4096, requires_grad=True)
     with saving:
@@ -258,8 +258,8 @@ def test_a_tensor_that_failed_to_load_is_asked_for_again(
     assert left(engine) == []
 
 
-def test_what_others_hold_stays(engine: tierflow.Engine) -> None:
-    """Nothing is gained by copying what the program keeps."""
+def test_tensors_held_by_others_stay(engine: tierflow.Engine) -> None:
+    """Tensors that the program keeps stay, as a copy would free no memory."""
     saving = tierflow.torch.offload(engine, "1KiB", smallest=1024)
     kept = torch.randn(4096, requires_grad=True).exp().detach().requires_grad_(False)
     for _ in range(3):
@@ -294,12 +294,12 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
 
 
 class Device(Ways):
-    """A device with a clock of its own, whose copies end later."""
+    """A device with its own clock. Copies on it end later."""
 
     def __init__(self, engine: tierflow.Engine) -> None:
         super().__init__(engine)
         self.now, self.waits = 0.0, True
-        # Copies that nobody has waited for, with what they read.
+        # Copies for which nobody has waited yet, each with the memory that it reads.
         self.copies: dict[object, StorageWeakRef] = {}
         self.reused = 0
 
@@ -337,7 +337,7 @@ def test_memory_is_not_used_again_before_its_copy_has_ended(
     for is_waited_for in (True, False):
         saving = tierflow.torch.offload(engine, 0, smallest=1024, first=10_000 * is_waited_for)
         saving.ways = device = Device(engine)
-        # The defect itself is to be seen.
+        # Without the wait, the test must see the defect.
         device.waits = is_waited_for
         for _ in steps(model, saving):
             pass

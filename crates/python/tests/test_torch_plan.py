@@ -1,4 +1,4 @@
-"""Which saved tensors leave: the planner alone, by numbers."""
+"""Tests of the planner alone, which chooses the saved tensors that leave."""
 
 import pytest
 
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def layers(count: int, size: int = 32 * MIB, step: float = 1e-3) -> list[Saved]:
-    """One tensor a step of the forward, and used in reverse at half that speed."""
+    """Returns one tensor for each step of the forward pass. The backward pass uses them in reverse at half that speed."""
     end = count * step
     return [Saved(size, index * step, end + 2 * (count - index) * step) for index in range(count)]
 
@@ -20,7 +20,7 @@ def bus(rate: float) -> Bus:
 
 
 def late(saved: list[Saved], made: Plan, rate: float) -> float:
-    """Seconds that the work waits for what comes back, if copies begin where the plan has it; and none starts before it is out."""
+    """Returns the seconds that the work waits for tensors, with copies that begin as planned. No tensor comes back before it is out."""
     free_at, waited = 0.0, 0.0
     for index, use in made.back:
         begins = saved[made.uses[use]].used_at + waited
@@ -36,11 +36,11 @@ def test_as_much_leaves_as_the_bus_takes(rate: float) -> None:
     carried = rate * saved[-1].saved_at
     assert made.leaving == made.hidden
     assert 0.8 * min(carried, made.saved) <= made.leaving <= carried + WINDOW
-    # A copy that begins at a use instead of between two may be a step late.
+    # A copy that begins at a use, and not between two uses, may be a step late.
     assert late(saved, made, rate) <= 2e-3
 
 
-def test_what_is_used_soon_stays() -> None:
+def test_tensors_used_soon_stay() -> None:
     saved = layers(100)
     made = plan(saved, bus(16e9), budget=None, room=1 << 40)
     assert 99 not in made.leaves
@@ -55,7 +55,7 @@ def test_a_budget_is_obeyed(share: float) -> None:
     total = sum(one.bytes for one in saved)
     made = plan(saved, bus(16e9), budget=int(share * total), room=1 << 40)
     assert made.staying <= share * total
-    # No more than needed leaves.
+    # No more bytes leave than needed.
     assert made.staying > share * total - 32 * MIB - 1
 
 
@@ -72,12 +72,12 @@ def test_large_ones_leave_alone_where_small_ones_add_little() -> None:
         saved += [Saved(4 * MIB, at + part * 1e-4, back - part * 1e-4) for part in range(1, 9)]
     made = plan(saved, bus(16e9), budget=None, room=1 << 40)
     assert {saved[index].bytes for index in made.leaves} == {128 * MIB}
-    # They are not enough where the bus takes more.
+    # A faster bus can take more than the large ones.
     made = plan(saved, bus(64e9), budget=None, room=1 << 40)
     assert {saved[index].bytes for index in made.leaves} == {4 * MIB, 128 * MIB}
 
 
-def test_what_others_hold_stays() -> None:
+def test_tensors_held_by_others_stay() -> None:
     saved = [
         Saved(one.bytes, one.saved_at, None if index % 2 else one.used_at) for index, one in enumerate(layers(100))
     ]
@@ -85,7 +85,7 @@ def test_what_others_hold_stays() -> None:
     assert made.leaves == frozenset(range(0, 100, 2))
 
 
-def test_what_is_larger_than_the_window_leaves_alone() -> None:
+def test_a_tensor_larger_than_the_window_leaves_alone() -> None:
     saved = layers(20, size=2 * WINDOW, step=20e-3)
     made = plan(saved, bus(64e9), budget=None, room=1 << 40)
     assert len(made.leaves) > 15

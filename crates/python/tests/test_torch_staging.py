@@ -1,4 +1,4 @@
-"""States that change in any way between checkpoints that are staged: each checkpoint has the state of its call, to the bit."""
+"""States change in any way between staged checkpoints: each checkpoint has the state of its call, to the bit."""
 
 import contextlib
 import dataclasses
@@ -38,14 +38,14 @@ DTYPES = ["float32", "float64", "bfloat16", "float16", "int64", "int8", "uint8",
 
 
 def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Into the tensor's memory, unless elements share it."""
+    """Writes into the tensor's memory, unless elements share it."""
     if all(size == 1 or stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
         with torch.no_grad():
             tensor.copy_(values.to(tensor.dtype))
 
 
 class Program:
-    """A training's state, and a hundred ways to change it."""
+    """The state of a training, and many ways to change it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -62,7 +62,7 @@ class Program:
         self.changes = [getattr(self, name) for name in sorted(dir(self)) if name.startswith("change_")]
 
     def places(self, node: Any = None) -> list[tuple[Any, Any]]:
-        """The branch and the key of each tensor."""
+        """Returns the branch and the key of each tensor."""
         node = self.state if node is None else node
         found = []
         for key in node if isinstance(node, dict) else range(len(node)):
@@ -82,7 +82,7 @@ class Program:
 
     def change_values(self) -> None:
         _, _, tensor = self.one()
-        # Of whatever is beside it in memory, too.
+        # The values of tensors that share its memory change, too.
         write(tensor, torch.randn(tensor.shape))
 
     def change_steps(self) -> None:
@@ -109,7 +109,7 @@ class Program:
 
     def change_type(self) -> None:
         branch, key, tensor = self.one()
-        # Its bytes as others.
+        # The same bytes get another type.
         name = {1: "int8", 2: "float16", 4: "int32", 8: "float64"}.get(tensor.element_size(), "float32")
         is_seen = name != "float32" and not tensor.is_conj() and not tensor.is_neg()
         branch[key] = tensor.view(getattr(torch, name)) if is_seen else torch.randn(tensor.shape)
@@ -140,7 +140,7 @@ class Program:
         size = storage.nbytes()
         storage.resize_(0)
         storage.resize_(size + self.random.choice([0, 64]))
-        # Of all that lies in it.
+        # All tensors in this storage get new values.
         for branch, key in self.places():
             if branch[key].untyped_storage()._cdata == storage._cdata:
                 write(branch[key], torch.ones(branch[key].shape))
@@ -166,7 +166,7 @@ def flat(state: Any, name: str = "") -> dict[str, Any]:
 
 
 def kept(state: Any) -> Any:
-    """What torch.save makes of each leaf: of a whole state it refuses tensors of several types over the same memory."""
+    """Returns the bytes that torch.save makes of each leaf. torch.save refuses a whole state with tensors of several types over the same memory."""
     if isinstance(state, dict):
         return {key: kept(part) for key, part in state.items()}
     if isinstance(state, list):
@@ -178,7 +178,7 @@ def kept(state: Any) -> Any:
 
 
 def cleared(state: Any) -> Any:
-    """A state of the same form, with other values."""
+    """Returns a state of the same form with other values."""
     if isinstance(state, dict):
         return {key: cleared(part) for key, part in state.items()}
     if isinstance(state, list) and any(isinstance(part, torch.Tensor | dict | list) for part in state):
@@ -205,7 +205,7 @@ def assert_loaded(engine: tierflow.Engine, expected: Any) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_each_checkpoint_has_the_state_of_its_call(seed: int) -> None:
     program = Program(seed)
-    # Later ones lie where earlier ones did.
+    # Later versions use the memory of earlier ones.
     with tierflow.Engine(device="host", host_cache="4MiB", after_restore="keep") as engine:
         writer = tierflow.torch.StorageWriter(engine)
         for _ in range(40):
@@ -224,7 +224,7 @@ def test_each_checkpoint_has_the_state_of_its_call(seed: int) -> None:
         writer.close()
 
 
-def test_what_stays_is_laid_out_once(engine: tierflow.Engine) -> None:
+def test_an_unchanged_state_is_laid_out_once(engine: tierflow.Engine) -> None:
     """The layout is that of tensors with the same memory, shapes and types, whatever their values and whoever made the tensors."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     writer = tierflow.torch.StorageWriter(engine)
@@ -260,7 +260,7 @@ def test_the_last_tensors_go_through_a_buffer() -> None:
         assert sorted(found) == [(index, layout.offsets[index]) for index in (1, 2, 4, 5)]
         assert sum(at in where for _, at in found) == sum(at in where for at in set(layout.offsets))
         runs.add(len(where))
-        # The small ones lie behind it.
+        # The small tensors are behind it.
         assert where.stop == min(layout.offsets[0], layout.offsets[3])
         assert not any(where.stop - room <= at < where.start for at in layout.offsets)
     assert len(runs) == 1 + len(sizes)
@@ -275,7 +275,7 @@ Pair = namedtuple("Pair", "a b")
 
 
 def test_tensors_in_what_dcp_pickles(engine: tierflow.Engine) -> None:
-    """They are pickled with their values, as `dcp.save` does."""
+    """Tensors in objects that DCP pickles are pickled with their values, as `dcp.save` does."""
     state = {
         "last": deque([torch.arange(3.0)]),
         "moments": Moments(torch.arange(5)),
@@ -298,7 +298,7 @@ def test_tensors_in_what_dcp_pickles(engine: tierflow.Engine) -> None:
 
 
 def test_a_planner_that_pickles_tensors_is_refused(engine: tierflow.Engine) -> None:
-    """What stands for them has no bytes."""
+    """Such a planner gets placeholders for tensors, which have no bytes."""
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
     writer = tierflow.torch.StorageWriter(engine)
     response = dcp.async_save({"model": {"weight": torch.ones(3)}}, storage_writer=writer, planner=planner)
@@ -329,7 +329,7 @@ def test_small_tensors_lie_side_by_side() -> None:
 
 
 class Noting:
-    """A tensor whose allocator notes streams."""
+    """A tensor that counts the streams which its allocator is told of."""
 
     def __init__(self, notes: list[Any]) -> None:
         self.tensor, self.notes = torch.zeros(8), notes
@@ -398,7 +398,7 @@ class Event:
 
 
 class Stream:
-    """As much of a stream as staging needs, on a machine without a GPU."""
+    """The part of a stream that staging needs, on a machine without a GPU."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -448,7 +448,7 @@ def test_an_update_comes_after_the_copies(engine: tierflow.Engine, monkeypatch: 
         response.staging_completion.result(60)
         end = streams.copies.events[-1]
         assert end.waits == 1
-        # Until the copies are over: another optimizer may have a stream of its own.
+        # Updates wait until the copies are over, as another optimizer may have its own stream.
         waited = streams.program.behind.count(end)
         for count in (1, 2, 2):
             end.is_over = count == 2
@@ -459,11 +459,11 @@ def test_an_update_comes_after_the_copies(engine: tierflow.Engine, monkeypatch: 
     writer.close()
 
 
-def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
+def test_tensors_of_no_optimizer_are_copied_before_the_program_continues(
     engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A forward pass changes the statistics of a normalization, for which no update is waited. Of optimizers that were not seen yet, and of
-    those whose steps a CUDA graph replays, all tensors are such."""
+    """A forward pass changes the statistics of a normalization without an update, so these are copied first. The same holds for all tensors of
+    optimizers that staging has not seen yet, and of optimizers whose steps a CUDA graph replays."""
     writer = tierflow.torch.StorageWriter(engine)
     streams = Streams(writer, monkeypatch)
     model = torch.nn.Sequential(torch.nn.Linear(40, 40), torch.nn.BatchNorm1d(2000))
@@ -475,7 +475,7 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
         optimizer.step()
 
     def saved() -> tuple[set[int], set[int]]:
-        """What was copied before the program's stream goes on, and after that."""
+        """Returns the tensors that were copied before the program's stream continued, and those after that."""
         copied = streams.copied
         copied.clear()
         before: list[int] = []
@@ -521,7 +521,7 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
 def test_copies_that_no_update_waits_for_are_forgotten(
     engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program whose steps are a CUDA graph's calls no hook."""
+    """A program that replays its steps as a CUDA graph calls no hook."""
     writer = tierflow.torch.StorageWriter(engine)
     streams = Streams(writer, monkeypatch)
     for _ in range(5):
@@ -557,7 +557,7 @@ def test_a_fork_steps_without_the_gpu(python: Callable[[str], str]) -> None:
 
 
 def test_a_save_in_a_capture_is_refused(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph would have the copies, and the version none."""
+    """The capture would record the copies in the graph, and the version would have no bytes."""
     writer = tierflow.torch.StorageWriter(engine)
     streams = Streams(writer, monkeypatch)
     streams.is_capturing = True
@@ -583,7 +583,7 @@ def test_saves_that_overlap_are_of_their_own(engine: tierflow.Engine) -> None:
         state["step"] = step
         expected.append(kept(state))
         staged.append(writer.stage(state))
-    # One that nobody staged comes between.
+    # A save that was not staged comes between.
     state["weight"].fill_(3)
     state["step"] = 3
     dcp.save(state, storage_writer=writer)
@@ -616,8 +616,8 @@ def test_a_save_within_another_one(engine: tierflow.Engine) -> None:
 
 
 @pytest.mark.parametrize("lost", [torch.ones(3, device="meta"), torch.eye(3).to_sparse()])
-def test_what_staging_raises_is_the_saves_error(engine: tierflow.Engine, lost: torch.Tensor) -> None:
-    """And not the step's: other ranks would wait for one whose step raises."""
+def test_an_exception_of_staging_is_the_saves_error(engine: tierflow.Engine, lost: torch.Tensor) -> None:
+    """The save raises the error, and not the step: other ranks would wait for a rank whose step raises."""
     writer = tierflow.torch.StorageWriter(engine)
     response = dcp.async_save({"weight": torch.ones(3), "lost": lost}, storage_writer=writer)
     with pytest.raises(dcp.api.CheckpointException):
@@ -630,7 +630,7 @@ def test_what_staging_raises_is_the_saves_error(engine: tierflow.Engine, lost: t
 
 @pytest.mark.parametrize("fails_in", ["staging", "writing"])
 def test_a_save_that_fails_gives_its_room_back(fails_in: str) -> None:
-    """Though the caller keeps its error, with all that the stack has."""
+    """The room comes back though the caller keeps the error, with all objects on its stack."""
     with tierflow.Engine(device="host", host_cache="10MiB") as engine:
         writer = tierflow.torch.StorageWriter(engine)
         state: dict[str, Any] = {"model": {"weight": torch.ones(1_500_000)}}
@@ -646,7 +646,7 @@ def test_a_save_that_fails_gives_its_room_back(fails_in: str) -> None:
 
 
 def test_memory_that_was_given_up_is_the_saves_error(engine: tierflow.Engine) -> None:
-    """All ranks hear of it, as of what a save fails with before."""
+    """All ranks get the error, as they do for other failures of a save."""
     writer = tierflow.torch.StorageWriter(engine)
     state = writer.stage({"weight": torch.ones(3)}).result()
     writer._staging.now.failure = tierflow.ArgumentError("given up by resize_")

@@ -1,4 +1,4 @@
-"""Trees: taken apart and put together, without an engine."""
+"""Trees are taken apart and put together again, without an engine."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def drawn(draw: random.Random, depth: int) -> Any:
-    """Any tree."""
+    """Draws a tree."""
     kind = draw.randrange(13 if depth else 8)
     if kind < 8:
         leaves: list[Any] = [None, True, draw.randrange(-(2**70), 2**70), draw.choice([0.1, math.inf, math.nan, -0.0])]
@@ -69,7 +69,7 @@ def test_any_tree_comes_back_as_it_was() -> None:
         tree = drawn(random.Random(seed), 4)
         arrays, structure = flatten(tree)
         assert all(0 < len(name.encode()) <= 1024 for name in arrays)
-        # It passes a strict reader of JSON.
+        # The text is strict JSON.
         text = json.dumps(structure, allow_nan=False)
         assert same(unflatten(json.loads(text), arrays), tree), seed
         assert same(unflatten(json.loads(text), arrays, into=tree), tree), seed
@@ -111,7 +111,7 @@ def test_any_text_and_number_comes_back() -> None:
 
 
 def test_levels_have_an_end() -> None:
-    """The thread's stack does."""
+    """Trees are limited in depth, as the thread's stack is."""
     tree: Any = np.zeros(1)
     for _ in range(150):
         tree = [{"a": tree}]
@@ -140,7 +140,7 @@ def test_names_are_ways() -> None:
     assert list(flatten(a)[0]) == ["~2"]
 
 
-def test_what_is_no_plain_value_is_pickled_only_when_asked() -> None:
+def test_other_than_plain_values_are_pickled_only_when_asked() -> None:
     tree = {"path": pathlib.PurePosixPath("a")}
     with pytest.raises(tierflow.ArgumentError, match=r"'path' of the tree is a pathlib.*pass pickle=True"):
         flatten(tree)

@@ -1,4 +1,4 @@
-"""Trees in an engine and in a repository: saved, loaded, and read in part."""
+"""Trees are saved in an engine and in a repository, loaded, and read in part."""
 
 import pathlib
 import random
@@ -69,7 +69,7 @@ def test_a_tree_comes_back(kept: tierflow.Engine, tmp_path: pathlib.Path) -> Non
         *("weight", "turned", "swapped", "half/0", "half/1", "half/2", "moments/mean"),
     ]
     assert kept.layout(3)[1] == ("weight", "float64", [3, 4], 96)
-    # To load a version is not to be done with it.
+    # A load does not discard a version.
     assert kept.versions() == [3]
 
 
@@ -97,7 +97,7 @@ def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierfl
 
 
 def test_parts_are_read_alone(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
-    """The rest of the file is damaged, and nobody notices."""
+    """The rest of the file is damaged. The read does not notice, as it reads only the part."""
     tree = {"first": {"a": np.arange(60_000.0).reshape(100, 600), "b": 1}, "last": np.ones(3_000_000)}
     kept.save(0, tree)
     kept.wait()
@@ -198,14 +198,14 @@ def test_nothing_is_pickled_nor_unpickled_unasked(engine: tierflow.Engine) -> No
 
 
 def test_a_masked_array_is_refused(kept: tierflow.Engine) -> None:
-    """Its mask would be lost."""
+    """A masked array is refused, as its mask would be lost."""
     with pytest.raises(tierflow.ArgumentError, match="getmaskarray"):
         kept.save(0, {"a": np.ma.masked_equal(np.arange(3), 1)})
     assert kept.versions() == []
 
 
 def test_arrays_that_are_copied_first_beside_others(kept: tierflow.Engine) -> None:
-    """A tree without them is taken in as it is. Whichever was saved before, each comes back."""
+    """A tree without such arrays is taken in without a copy. Each tree comes back, whichever kind was saved before."""
     plain = {"a": np.arange(3.0), "b": np.arange(4, dtype="i2")}
     others: list[Any] = [
         {},

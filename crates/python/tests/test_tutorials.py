@@ -1,4 +1,4 @@
-"""The pages of fifteen minutes: each block of code is the file that its first line names, and each command is run."""
+"""Runs the tutorials: each block of code becomes the file that its first line names, and each command is run."""
 
 import os
 import pathlib

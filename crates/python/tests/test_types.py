@@ -1,4 +1,4 @@
-"""Element types and shapes: what is kept of them, what a restore compares, and new arrays."""
+"""Tests of element types and shapes: versions keep them, restores compare them, and new arrays have them."""
 
 import array
 import pathlib

@@ -1,13 +1,13 @@
-//! What redundancy costs an application, and how fast a lost node's versions come back: ranks that are threads, on nodes that are
-//! directories.
+//! Measures the cost of redundancy for an application, and the speed at which a lost node's versions are rebuilt. Ranks are threads, and
+//! nodes are directories.
 //!
 //! ```sh
 //! cargo run --release -p tierflow-redundancy --example nodes -- DIRECTORY rebuild xor:4 1024 [OTHERS]
 //! cargo run --release -p tierflow-redundancy --example nodes -- DIRECTORY blocking xor:4 16
 //! ```
 //!
-//! The number is MiB of a rank's checkpoint. The directory is one of its own, which is emptied; so is OTHERS, where all nodes but
-//! the one that is lost lie, and what the ranks send each other: in memory, the disk is the lost node's alone.
+//! The number is the MiB of a rank's checkpoint. The example empties DIRECTORY and OTHERS. OTHERS has all nodes except the lost one, and
+//! the messages of the ranks: if it is in memory, the lost node has the disk to itself.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ const WRITE: usize = 4 * MIB;
 
 struct Group {
     home: PathBuf,
-    /// Where the nodes lie that are not lost.
+    /// The directory of the nodes that are not lost.
     others: PathBuf,
     scheme: Redundancy,
     ranks: u32,
@@ -89,12 +89,12 @@ impl Group {
     }
 }
 
-/// Bytes a second.
+/// Returns the bytes per second since `begun`.
 fn rate(bytes: usize, begun: Instant) -> f64 {
     bytes as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// What one receiver gets of so many senders through a transport in chunks, with a thread for each.
+/// Returns the bytes per second that one receiver gets from `senders` senders through a transport, in chunks, with a thread for each.
 fn transport_rate(home: &Path, senders: u32, bytes: usize) -> f64 {
     let open = |rank| Directory::open(&home.join("probe"), 1, rank).unwrap();
     let chunks = bytes / CHUNK / senders as usize;
@@ -116,14 +116,14 @@ fn transport_rate(home: &Path, senders: u32, bytes: usize) -> f64 {
     rate(chunks * CHUNK * senders as usize, begun)
 }
 
-/// What the disk takes of so many writers past the page cache, to stay.
+/// Returns the bytes per second that `writers` writers write durably to the disk past the page cache.
 fn disk_rate(home: &Path, writers: usize, bytes: usize) -> f64 {
     const BLOCK: usize = 4096;
     let path = home.join("probe.bytes");
     let flags = OFlags::DIRECT.bits().cast_signed();
     let mut options = File::options();
     options.write(true).create(true);
-    // Memory file systems have no such way.
+    // File systems in memory cannot be written past the page cache.
     let direct = options.clone().custom_flags(flags).open(&path);
     let file = direct.or_else(|_| options.open(&path)).unwrap();
     let each = bytes / WRITE / writers;
@@ -148,7 +148,7 @@ fn disk_rate(home: &Path, writers: usize, bytes: usize) -> f64 {
     rate
 }
 
-/// Bytes a second that one core makes again of what is left.
+/// Returns the bytes per second that one core rebuilds from the remaining shards.
 fn code_rate(data: usize, parity: usize) -> f64 {
     let mut code = Code::new(data, parity).unwrap();
     let shard = vec![7_u8; CHUNK];
@@ -203,7 +203,7 @@ fn rebuild(group: &Group) {
         }
     });
     std::fs::remove_dir_all(group.node(LOST)).unwrap();
-    // What the lost member takes in and writes: its part and its parity, of as many shards as there are data.
+    // The lost member receives as many shards as there are data shards, and writes its part and its parity.
     let (data, parity) = (
         group.ranks as usize - group.scheme.tolerates(),
         group.scheme.tolerates(),
@@ -248,11 +248,11 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// The median time of a checkpoint, in milliseconds, of all ranks of a run.
+/// Returns the median time of a checkpoint of all ranks in milliseconds.
 fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
     const VERSIONS: u64 = 24;
     (0..group.ranks).for_each(|rank| {
-        // There is none at first.
+        // The first run has no such directory yet.
         let _gone = std::fs::remove_dir_all(group.node(rank));
     });
     let together = Barrier::new(group.ranks as usize);
@@ -275,7 +275,7 @@ fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
         }
         times
     });
-    // The first ones touch memory.
+    // The first checkpoints touch new memory, so they do not count.
     median(times.iter().flat_map(|times| times[4..].to_vec()).collect())
 }
 
@@ -317,7 +317,7 @@ fn main() {
         ranks: u32::try_from(scheme.set()).unwrap(),
         bytes: mib.parse::<usize>().unwrap() * MIB,
     };
-    // There is none at first.
+    // The directories may not exist yet.
     for directory in [&group.home, &group.others] {
         let _gone = std::fs::remove_dir_all(directory);
         std::fs::create_dir_all(directory).unwrap();

@@ -1,4 +1,4 @@
-//! Ranks that end while they discard versions: the next start finds each version whole on all ranks or on none, and calls none lost.
+//! Ranks end while they discard versions. The next start finds each version whole on all ranks or on none, and reports none as lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,18 +13,18 @@ use std::path::PathBuf;
 use tierflow_redundancy::Redundancy;
 use tierflow_store::{Options, Repository};
 
-/// The files of a version beside its piece, any of which a rank may fail to remove.
+/// The files of a version in the redundancy's directory. A rank may fail to remove any of them.
 const KINDS: [&str; 3] = ["manifest", "parity", "piece"];
 
-/// Versions before any is discarded.
+/// Number of versions before any is discarded.
 const COUNT: u64 = 3;
 
-/// A prefix of the removals of all ranks.
+/// The first removals of all ranks, up to the point at which a rank ends.
 #[derive(Debug, Clone, Copy)]
 struct Prefix {
-    /// The ranks before this one have removed all.
+    /// The ranks before this one have removed all files.
     rank: u32,
-    /// The file at which this rank stopped; `None` if it has removed nothing.
+    /// The file at which this rank stopped. `None` if it has removed nothing.
     stops_at: Option<&'static str>,
 }
 
@@ -48,7 +48,7 @@ fn path(group: &Group, rank: u32, version: u64, kind: &str) -> PathBuf {
     store.join(format!("{version:020}.{kind}"))
 }
 
-/// Puts directories that are not empty in the place of files, which cannot be removed then.
+/// Replaces a file by a directory that is not empty, so that the rank fails to remove it.
 fn obstruct(path: &PathBuf) {
     if path.exists() {
         std::fs::rename(path, path.with_extension("away")).unwrap();
@@ -64,7 +64,7 @@ fn clear(path: &PathBuf) {
     }
 }
 
-/// A group whose ranks took `COUNT` versions, and ended within the removal of some of them.
+/// Makes a group whose ranks took `COUNT` versions, and ended while they removed some of them.
 fn ended(scheme: Redundancy, discarded: &[u64], prefix: Prefix) -> Group {
     ended_of(Group::new(scheme), discarded, prefix)
 }
@@ -94,7 +94,7 @@ fn ended_of(mut group: Group, discarded: &[u64], prefix: Prefix) -> Group {
     group
 }
 
-/// The versions that all ranks offer, the same and whole.
+/// Returns the versions that the ranks offer. Asserts that they are whole, and the same on all ranks.
 fn offered(group: &Group, case: &str) -> Vec<u64> {
     let offered = group.threads(|rank, run| {
         let built = group.builder(rank, run).build();
@@ -126,7 +126,7 @@ fn a_version_whose_removal_was_cut_short_is_whole_or_gone_and_not_lost() {
             let is_there = |version: &u64| there.contains(version);
             let mut kept = (0..COUNT).filter(|version| !discarded.contains(version));
             assert!(kept.all(|version| is_there(&version)), "{case}: {there:?}");
-            // All of what a rank discarded at a time, or nothing; nothing comes back of which a rank has removed its piece.
+            // Versions that were discarded together stay or go together. No version comes back once a rank has removed its piece.
             let left = discarded.iter().filter(|version| is_there(version)).count();
             let may_be_left = prefix.rank == 0 && left == discarded.len();
             assert!(left == 0 || may_be_left, "{case}: {there:?}");
@@ -152,7 +152,7 @@ fn a_version_whose_removal_was_cut_short_is_not_lost_with_a_node() {
 }
 
 #[test]
-fn what_other_ranks_left_of_a_discarded_version_goes_with_the_next_one() {
+fn remains_of_a_discarded_version_go_with_the_next_one() {
     for rank in 1..RANKS {
         let case = format!("ranks before {rank} have discarded it");
         let stops_at = None;
@@ -213,14 +213,14 @@ fn above_external_storage_a_discarded_version_is_neither_lost_nor_back() {
     }
 }
 
-/// Counts the notes of a rank that versions are discarded.
+/// Returns the number of a rank's notes of discarded versions.
 fn notes(group: &Group, rank: u32) -> usize {
     let store = group.node(rank).join(format!("redundancy/{rank}"));
     let names = std::fs::read_dir(store)
         .unwrap()
         .map(|entry| entry.unwrap().file_name());
     let names = names.map(|name| name.into_string().unwrap());
-    // Others are of runs that go on from older versions, and name their first version alone.
+    // The other notes belong to runs that continue from older versions, and name only their first version.
     let is_of_discarded = |name: &String| name.ends_with(".cut") && name.matches('-').count() == 2;
     names.filter(is_of_discarded).count()
 }

@@ -1,5 +1,5 @@
-//! A rank that ends in the middle of a version: the version before stays protected, and of the one under way every rank says the same
-//! at the restart.
+//! A rank ends while a version is protected. The version before stays protected, and at the restart all ranks agree about the version that
+//! was under way.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use tierflow_testing::as_ranks;
 const PATIENCE: Duration = Duration::from_secs(120);
 const RANKS: u32 = 3;
 
-/// A transport of a rank that ends after so many messages that it sent or received.
+/// The transport of a rank that ends after a number of messages that it sent or received.
 #[derive(Debug)]
 struct Ending {
     inner: Directory,
@@ -57,7 +57,7 @@ fn part(rank: u32, version: u64) -> Vec<u8> {
 struct Group {
     home: PathBuf,
     set: Set,
-    /// Messages of rank 1 in all.
+    /// Number of all messages of rank 1.
     messages: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl Group {
         self.home.join(format!("node{rank}/part{version}"))
     }
 
-    /// Runs a body as all ranks. Rank 1 ends after so many messages, and the others wait for it as long as is said.
+    /// Runs a body as all ranks. Rank 1 ends after the given number of messages, and the others wait for it for the given time.
     fn live<T: Send>(
         &self,
         session: u64,
@@ -130,13 +130,13 @@ fn group(home: &Path) -> Group {
 }
 
 #[test]
-fn what_was_protected_before_stays_so() {
+fn a_protected_version_stays_protected() {
     let home = tempfile::tempdir().unwrap();
     let whole = group(home.path());
     for protected in whole.protect(1, 1, u64::MAX, PATIENCE) {
         protected.unwrap();
     }
-    // Each message of a version is the last one once.
+    // Rank 1 ends after each message of a version once.
     let all = whole.messages.load(Ordering::Relaxed);
     assert!(all > 10, "{all}");
     for messages in 0..all {
@@ -145,10 +145,10 @@ fn what_was_protected_before_stays_so() {
         for protected in group.protect(1, 1, u64::MAX, PATIENCE) {
             protected.unwrap();
         }
-        // The others hear what it still said, and then nothing.
+        // The other ranks get the messages that rank 1 still sent, and then none.
         let protected = group.protect(2, 2, messages, Duration::from_millis(200));
         assert!(protected.iter().any(Result::is_err));
-        // The node goes with the rank.
+        // The node of rank 1 is lost, too.
         std::fs::remove_dir_all(home.path().join("node1")).unwrap();
         for rebuilt in group.rebuild(3, 1) {
             rebuilt.unwrap();
@@ -159,7 +159,7 @@ fn what_was_protected_before_stays_so() {
             rebuilt == 0 || rebuilt == RANKS as usize,
             "after {messages} messages: {newer:?}"
         );
-        // A version that some rank was told to be protected is.
+        // If some rank was told that the version is protected, it must be rebuilt.
         assert!(rebuilt > 0 || protected.iter().all(Result::is_err));
     }
 }

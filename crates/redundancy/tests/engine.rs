@@ -1,4 +1,4 @@
-//! A group of engines that keep their versions on their own nodes: what lost nodes had is there when the group starts again.
+//! A group of engines keeps versions on nodes of their own. The versions of lost nodes are rebuilt when the group starts again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ const SCHEMES: &[(Redundancy, &[u32])] = &[
     (Redundancy::ReedSolomon { data: 2, parity: 2 }, &[0, 3]),
 ];
 
-/// Eight versions on from `first`, which are there to stay; those before are there.
+/// Asserts that all versions before `first` are there. Makes the eight versions from `first` on durable.
 fn go_on(engine: &Engine, rank: u32, first: u64) {
     assert!(engine.damage().is_empty(), "{:?}", engine.damage());
     assert_eq!(engine.latest(None), first.checked_sub(1));
@@ -49,7 +49,7 @@ fn nodes_of_other_names_take_the_places_of_lost_ones() {
     for (scheme, lost) in SCHEMES {
         let group = Group::new(*scheme);
         group.run(|rank, engine| go_on(engine, rank, 0));
-        // Before and behind all others by its name: sets are chosen anew.
+        // The new names sort before and behind all others, so the sets are chosen anew.
         for (rank, by) in lost.iter().zip(["another", "spare"]) {
             group.replace(*rank, by);
         }
@@ -60,7 +60,7 @@ fn nodes_of_other_names_take_the_places_of_lost_ones() {
 }
 
 #[test]
-fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
+fn redundancy_that_is_driven_by_calls_sends_in_calls_alone() {
     for (scheme, lost) in SCHEMES {
         let mut group = Group::new(*scheme);
         group.is_driven = true;
@@ -69,7 +69,7 @@ fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
                 go_on(engine, rank, first);
                 checkpoint(engine, rank, first + 100);
                 engine.wait().unwrap();
-                // No other member has a share of its parity yet.
+                // No other member has a part of the version's parity yet.
                 assert!(!engine.is_durable(first + 100));
                 engine.discard(first + 100).unwrap();
             });
@@ -79,7 +79,7 @@ fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
     }
 }
 
-/// The error of each rank for a version that is lost.
+/// Returns the error text of a rank for a lost version.
 fn loss(engine: &Engine, version: u64) -> String {
     let error = engine.restore_size(version).unwrap_err();
     assert_matches!(error, EngineError::Storage(StoreError::Lost { .. }));
@@ -118,17 +118,17 @@ fn more_losses_are_errors_and_the_group_starts_anew() {
 }
 
 #[test]
-fn what_starts_anew_counts_rather_than_what_was_brought_back() {
+fn versions_of_a_new_start_count_before_rebuilt_ones() {
     let group = Group::new(Redundancy::Partner);
     group.run(|rank, engine| {
         (0..4).for_each(|version| checkpoint(engine, rank, version));
         engine.wait().unwrap();
     });
-    // The versions that rank 1 lost are brought back, and are of no use without that of ranks 2 and 3.
+    // The versions of rank 1 are rebuilt, and are of no use without those of ranks 2 and 3.
     for (rank, by) in [(1, "node1b"), (2, "node2b"), (3, "node3b")] {
         group.replace(rank, by);
     }
-    // Other contents of the same numbers, written in another order.
+    // The next run writes other contents under the same numbers, in another order.
     let anew = |version| version + 40;
     group.run(|rank, engine| {
         assert_eq!(engine.latest(None), None);
@@ -156,7 +156,7 @@ fn more_losses_name_the_newest_version_on_external_storage() {
     let mut group = Group::new(Redundancy::Xor { set: 4 });
     group.has_external = true;
     group.run(|rank, engine| go_on(engine, rank, 0));
-    // Later versions never come to external storage, which is out of order.
+    // External storage fails, so later versions do not get there.
     let external = group.home.path().join("external");
     let (away, waits) = (group.home.path().join("away"), Barrier::new(RANKS as usize));
     group.run(|rank, engine| {
@@ -185,11 +185,11 @@ fn more_losses_name_the_newest_version_on_external_storage() {
 }
 
 #[test]
-fn what_was_only_on_the_nodes_comes_to_external_storage_though_one_is_lost() {
+fn versions_on_nodes_alone_reach_external_storage_though_a_node_is_lost() {
     let mut group = Group::new(Redundancy::Partner);
     group.has_external = true;
     group.run(|rank, engine| go_on(engine, rank, 0));
-    // All that external storage had is lost.
+    // External storage is lost with all versions.
     std::fs::remove_dir_all(group.home.path().join("external")).unwrap();
     group.run(|rank, engine| go_on(engine, rank, 8));
     std::fs::remove_dir_all(group.home.path().join("external")).unwrap();
@@ -200,7 +200,7 @@ fn what_was_only_on_the_nodes_comes_to_external_storage_though_one_is_lost() {
 }
 
 #[test]
-fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
+fn a_version_that_a_rank_does_not_take_is_not_reported_durable() {
     let group = Group::new(Redundancy::Partner);
     let members = (0..RANKS).map(|rank| Member {
         rank,
@@ -214,7 +214,7 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
         .unwrap();
     let waits = Barrier::new(RANKS as usize);
     group.run(|rank, engine| {
-        // Rank 3's partner takes a version that rank 3 does not.
+        // Rank 3's partner takes a version that rank 3 does not take.
         if rank == partner {
             checkpoint(engine, rank, 5);
             let waited = engine.call().within(Duration::from_millis(300)).wait();
@@ -230,7 +230,7 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
     });
 }
 
-/// Overwrites all files of a directory, and of those within it, with as many zeros.
+/// Overwrites all files in a directory and its subdirectories with zeros.
 fn overwrite(directory: &Path) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -282,7 +282,7 @@ fn a_transport_that_panics_is_an_error_of_those_who_wait() {
 fn too_few_nodes_are_reported_and_versions_are_stored_without_parity() {
     let group = Group::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
     for rank in 0..RANKS {
-        // Three ranks on one node.
+        // Three ranks share a node.
         group.hosts.lock().unwrap()[rank as usize] = format!("node{}", rank / 3);
     }
     group.run(|rank, engine| {
@@ -296,7 +296,7 @@ fn too_few_nodes_are_reported_and_versions_are_stored_without_parity() {
 }
 
 #[test]
-fn what_was_discarded_does_not_come_back() {
+fn discarded_versions_do_not_come_back() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| {
         go_on(engine, rank, 0);

@@ -1,6 +1,6 @@
-//! Random histories of groups of two to four nodes: mounts that are missing at some starts, nodes in other orders, spares at any
-//! place and losses within the code's reach. No version is lost that was acknowledged, and none is deleted by a start.
-//! `TIERFLOW_HISTORIES` sets how many histories there are.
+//! Random histories of groups of two to four nodes: mounts are missing at some starts, nodes come in other orders, spares take any
+//! place, and nodes are lost within the tolerance of the code. No acknowledged version is lost, and no start deletes one.
+//! `TIERFLOW_HISTORIES` sets the number of histories.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use tierflow_redundancy::Redundancy;
 use tierflow_testing::{Draws, variable};
 
-/// A history: after each start, all versions that were acknowledged are there, unless more nodes are away than the code bears.
+/// Runs a history. After each start, all acknowledged versions must be there, unless more nodes are away than the code tolerates.
 fn history(seed: u64) -> (usize, usize) {
     let mut draws = Draws(seed);
     draws.index(2);
@@ -24,7 +24,7 @@ fn history(seed: u64) -> (usize, usize) {
     let scheme = schemes[draws.index(if ranks == 4 { 3 } else { 2 })];
     let group = Group::of(ranks as u32, scheme);
     let mut hosts: Vec<String> = (0..ranks).map(|rank| format!("node{rank}")).collect();
-    // Nodes that may be lost, until all is protected anew.
+    // Number of nodes that may be lost before all versions are protected again.
     let mut spares = 0;
     let mut acknowledged = 0_u64;
     let (mut starts, mut missing) = (0, 0);
@@ -35,7 +35,7 @@ fn history(seed: u64) -> (usize, usize) {
             draws.shuffle(&mut order);
         }
         if draws.once(4) {
-            // More are away than the code bears, for a start that writes nothing.
+            // More nodes are away than the code tolerates, at a start that writes nothing.
             let away: BTreeSet<usize> = (0..ranks).filter(|_| !draws.once(3)).collect();
             missing += usize::from(away.len() > scheme.tolerates());
             away.iter().for_each(|at| group.unmount(&hosts[*at]));
@@ -50,7 +50,7 @@ fn history(seed: u64) -> (usize, usize) {
             continue;
         }
         if draws.once(2) {
-            // A node is lost, and a spare comes in at any place.
+            // A node is lost, and a spare takes any place.
             let lost = draws.index(ranks);
             let name = hosts[lost].clone();
             std::fs::remove_dir_all(group.home.path().join(&name)).unwrap_or_default();

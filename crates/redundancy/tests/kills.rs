@@ -1,6 +1,6 @@
-//! The ranks of a group are processes, killed at random instants, and some of their nodes are lost with them: no version that a rank
-//! had been told to be durable is, and none that they were discarding is called lost. `TIERFLOW_RESTARTS` sets the number of restarts,
-//! `TIERFLOW_SEED` what is drawn.
+//! The ranks of a group are processes that are killed at random instants, and some of their nodes are lost with them. No version that was
+//! reported durable to a rank is lost, and no version that the ranks were discarding is reported as lost. `TIERFLOW_RESTARTS` sets the
+//! number of restarts, and `TIERFLOW_SEED` the seed of the random draws.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ const RANK: &str = "TIERFLOW_REDUNDANCY_RANK";
 const RANKS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The schemes that take turns, each with all ranks in one set.
+/// The schemes, which take turns. Each has all ranks in one set.
 const SCHEMES: &[Redundancy] = &[
     Redundancy::Xor { set: 4 },
     Redundancy::ReedSolomon { data: 2, parity: 2 },
@@ -46,7 +46,7 @@ fn node(home: &Path, rank: u32) -> PathBuf {
     home.join(format!("node{rank}"))
 }
 
-/// A rank. As a test of its own, without its start, it has nothing to do.
+/// A rank. Does nothing without the number of its start, as in an ordinary run of all tests.
 #[test]
 fn rank() {
     let Ok(start) = std::env::var(START) else {
@@ -95,7 +95,7 @@ fn rank() {
     }
 }
 
-/// The number in a report such as `durable 7` or `agreed Some(7)`.
+/// Returns the number in a report such as `durable 7` or `agreed Some(7)`.
 fn number(report: &str) -> Option<u64> {
     let digits = |c: char| c.is_ascii_digit();
     report
@@ -132,7 +132,7 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
                 for (rank, reports) in group.iter().zip(&mut reports) {
                     reports.push(rank.report());
                 }
-                // After so many versions, however fast the machine is, and somewhere within the next one.
+                // The kill comes after a number of versions, however fast the machine is, and somewhere within the next version.
                 let ahead = draws.index(group.len());
                 for _ in 0..draws.below(8) {
                     reports[ahead].push(group[ahead].report());
@@ -163,7 +163,7 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
                 .filter_map(|report| number(report))
                 .max();
             durable = durable.max(told);
-            // Nodes are lost of a group that had all that it lost before.
+            // Nodes are lost only if the group has rebuilt the earlier losses.
             if agreed.len() == group.len() {
                 for _ in 0..draws.below(scheme.tolerates() as u64 + 1) {
                     let lost = draws.below(u64::from(RANKS)) as u32;
@@ -179,8 +179,8 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
     assert!(restarts < 10 || (nodes > 0 && newest > 0));
 }
 
-/// A rank that saves versions and discards older ones at once, without an engine, which would remove many together. As a test of its
-/// own, it has nothing to do.
+/// A rank that saves versions and discards older ones at once, without an engine, which would remove many together. Does nothing in an
+/// ordinary run of all tests.
 #[test]
 fn discarding_rank() {
     let Ok(run) = std::env::var(START) else {
@@ -245,7 +245,7 @@ fn discarding_rank() {
             .unwrap();
         assert!(vault.wait(Some(version), PATIENCE).unwrap());
         report(format!("durable {version}"));
-        // Some at a time, between others that stay: each is a note of its own.
+        // The discarded versions lie between others that stay, so each has its own note.
         let old = [1, 3, 5].map(|before| version.saturating_sub(before));
         if version % 6 == 5 {
             vault.discard(&old.into()).unwrap();
@@ -255,7 +255,7 @@ fn discarding_rank() {
 }
 
 #[test]
-fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
+fn versions_under_removal_are_not_lost_with_ranks_and_nodes() {
     let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
     let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let home = tempfile::tempdir().unwrap();

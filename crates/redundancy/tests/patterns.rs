@@ -1,5 +1,5 @@
-//! Groups of threads as ranks, on directories as nodes: what is lost is rebuilt as it was, as far as the code tolerates the loss, and
-//! beyond that every rank gets the same error. `TIERFLOW_PATTERNS` sets how many patterns of losses are drawn for each scheme.
+//! Ranks are threads, and nodes are directories. Lost files are rebuilt as they were if the code tolerates the loss. Otherwise every rank
+//! gets the same error. `TIERFLOW_PATTERNS` sets the number of patterns of losses that are drawn for each scheme.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,11 +17,11 @@ use tierflow_redundancy::{
 use tierflow_testing::{Draws, as_ranks, variable};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Patterns that a group goes through before another one is made.
+/// Number of patterns that a group goes through before the next group is made.
 const PATTERNS_OF_A_GROUP: usize = 20;
 
 fn bytes(draws: &mut Draws) -> Vec<u8> {
-    // Nothing, little, and lengths around a chunk of the code.
+    // The length is 0, small, or around a chunk of the code.
     let length = match draws.below(8) {
         0 => 0,
         1 => draws.index(4),
@@ -65,7 +65,7 @@ impl Group {
         self.node(rank).join("part")
     }
 
-    /// All ranks make a call, each in a thread of its own.
+    /// Lets all ranks make a call, each in its own thread.
     fn run<T: Send>(
         &self,
         call: impl Fn(u32, &Exchange<'_>) -> Result<T> + Sync,
@@ -111,7 +111,7 @@ fn patterns(few: usize) -> usize {
     variable("TIERFLOW_PATTERNS", few)
 }
 
-/// Changes a byte of a file, if it has one.
+/// Changes a byte of a file. Returns false if the file is empty.
 fn damage(path: &Path, draws: &mut Draws) -> bool {
     let mut bytes = std::fs::read(path).unwrap();
     if bytes.is_empty() {
@@ -123,7 +123,7 @@ fn damage(path: &Path, draws: &mut Draws) -> bool {
     true
 }
 
-/// A pattern of losses after another, each upon what the rebuild of the one before made.
+/// Applies one pattern of losses after the other, each to the files that the rebuild before left.
 fn lose_and_rebuild(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
     let mut draws = Draws(seed);
     let (mut tolerated, mut refused) = (0, 0);
@@ -133,7 +133,7 @@ fn lose_and_rebuild(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize
         group.protect(version);
         for _ in begun..count.min(begun + PATTERNS_OF_A_GROUP) {
             let ranks: Vec<u32> = (0..group.parts.len() as u32).collect();
-            // Whole nodes, and single files that changed.
+            // Whole nodes are lost, and single files are changed.
             let most = (scheme.tolerates() + 2).min(ranks.len() + 1);
             let gone: BTreeSet<u32> = (0..draws.index(most))
                 .map(|_| ranks[draws.index(ranks.len())])
@@ -168,7 +168,7 @@ fn lose_and_rebuild(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize
                         let of: BTreeSet<u32> = rebuilt.lost.iter().map(|lost| lost.rank).collect();
                         assert_eq!(of, hurt.union(&gone).copied().filter(of_set).collect());
                     } else if all_gone > set.tolerates {
-                        // Nothing of them is there, so that no row can be rebuilt.
+                        // No file of these members is left, so that no row can be rebuilt.
                         let error = result.as_ref().unwrap_err();
                         match error {
                             Error::TooManyLost { lost, .. } => {
@@ -192,7 +192,7 @@ fn lose_and_rebuild(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize
                         );
                     }
                 }
-                // All of a set succeed, or none.
+                // All members of a set succeed, or none.
                 let succeeded = set
                     .members
                     .iter()
@@ -232,7 +232,7 @@ fn reed_solomon() {
 }
 
 #[test]
-fn what_is_written_later_takes_the_place_of_what_was() {
+fn a_version_that_is_written_again_replaces_the_first() {
     let mut draws = Draws(9);
     let mut group = Group::new(&[1, 1, 1], Redundancy::Xor { set: 3 }, &mut draws);
     group.parts = vec![vec![1; 500], vec![2; 10], vec![3; 100]];
@@ -254,7 +254,7 @@ fn what_is_written_later_takes_the_place_of_what_was() {
     let store = ParityStore::open(&group.node(1).join("parity")).unwrap();
     assert_eq!(store.versions().unwrap(), [5]);
     store.remove(5).unwrap();
-    // Files that a killed process left.
+    // The node has files that a killed process left.
     let left = group
         .node(1)
         .join("parity/00000000000000000005.parity.part");

@@ -1,4 +1,4 @@
-//! Repositories of ranks on nodes of their own: the pieces of lost and damaged ones are there again, as they were.
+//! Tests of repositories of ranks on nodes of their own: lost and damaged pieces are rebuilt as they were.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ impl Nodes {
         self.home.path().join(format!("node{rank}"))
     }
 
-    /// All ranks live once.
+    /// Runs all ranks once.
     fn run<T: Send>(
         &mut self,
         body: impl Fn(u32, &Repository, &Pieces<'_>) -> Result<T> + Sync,
@@ -92,10 +92,10 @@ impl Nodes {
     }
 }
 
-/// A version of many rows, whose payload starts with one.
+/// The number of a version whose payload has many rows of the code. The payload begins with a row.
 const LONG: u64 = 100;
 
-/// Small ones, which share files with others, and large ones with files of their own.
+/// Returns the bytes of a version. Small versions share files with others, and large ones have files of their own.
 fn state(rank: u32, version: u64) -> Vec<u8> {
     let bytes = match version % 3 {
         _ if version == LONG => (18 << 20) + 4097 * rank as usize,
@@ -130,7 +130,7 @@ fn pieces_of_lost_nodes_are_there_again() {
     ] {
         let mut nodes = Nodes::new(scheme);
         nodes.save(0..5);
-        // The second time upon what the first one rebuilt.
+        // The second loss hits the files that the first rebuild made.
         for shift in 0..2 {
             for rank in lost {
                 std::fs::remove_dir_all(nodes.node((rank + shift) % RANKS)).unwrap();
@@ -142,7 +142,7 @@ fn pieces_of_lost_nodes_are_there_again() {
                 assert!(rebuilt.iter().all(|rebuilt| rebuilt.part == is_lost));
             }
         }
-        // And then there is nothing to do.
+        // A further restart has nothing to rebuild.
         let nothing = Rebuilt {
             is_protected: true,
             ..Rebuilt::default()
@@ -154,11 +154,11 @@ fn pieces_of_lost_nodes_are_there_again() {
 }
 
 #[test]
-fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
+fn saved_versions_without_protection_are_protected_at_the_restart() {
     let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
     nodes.save(0..2);
     for saved in nodes.run(|rank, repository, _| {
-        // Version 3 is not there on all.
+        // Rank 2 does not have version 3.
         for version in (2..4).filter(|version| (*version, rank) != (3, 2)) {
             let state = state(rank, version);
             let regions = [Region::new("state", &state)];
@@ -177,7 +177,7 @@ fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
     }
 }
 
-/// Changes a byte of a node's largest file, which is the one with the payload.
+/// Changes a byte of a node's largest file, which has the payload.
 fn damage(node: &Path) {
     let payload = files(&node.join("run")).into_iter();
     let payload = payload.max_by_key(|path| path.metadata().unwrap().len());
@@ -200,7 +200,7 @@ fn a_damaged_piece_gives_way_to_what_it_was() {
 }
 
 #[test]
-fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
+fn damage_that_a_rebuild_finds_is_rebuilt_with_it() {
     let mut nodes = Nodes::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
     nodes.save(LONG..LONG + 1);
     std::fs::remove_dir_all(nodes.node(0)).unwrap();
@@ -212,7 +212,7 @@ fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
         let lost: Vec<u32> = rebuilt[0].lost.iter().map(|lost| lost.rank).collect();
         assert_eq!(lost, [0, 2]);
     }
-    // More losses than the set tolerates, by one that is not known before the part is read.
+    // The damage is known only when the part is read. With the lost node, it is more than the set tolerates.
     std::fs::remove_dir_all(nodes.node(1)).unwrap();
     std::fs::remove_dir_all(nodes.node(3)).unwrap();
     damage(&nodes.node(2));

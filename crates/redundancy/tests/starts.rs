@@ -1,4 +1,4 @@
-//! Starts where nodes are missing, come back, or have other places in the list of hosts.
+//! Tests of starts at which nodes are missing, come back, or have other places in the list of hosts.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tierflow_engine::{BuildError, Engine, Error};
 use tierflow_redundancy::Redundancy;
 
-/// All versions before `end` are there, nothing is said, and `end` and the seven behind it are checkpointed.
+/// Asserts that all versions before `end` are there without a report of damage. Makes `end` and the seven versions behind it durable.
 fn go_on(engine: &Engine, rank: u32, end: u64) {
     offers(engine, rank, end);
     (end..end + 8).for_each(|version| checkpoint(engine, rank, version));
@@ -29,10 +29,10 @@ fn offers(engine: &Engine, rank: u32, end: u64) {
 }
 
 #[test]
-fn what_was_missing_at_one_start_is_offered_at_the_next() {
+fn versions_missing_at_one_start_are_offered_at_the_next() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
-    // More than the code bears.
+    // More nodes are missing than the code tolerates.
     group.unmount("node1");
     group.unmount("node2");
     group.run(|_, engine| assert_eq!(engine.latest(None), None));
@@ -43,7 +43,7 @@ fn what_was_missing_at_one_start_is_offered_at_the_next() {
 }
 
 #[test]
-fn what_a_run_went_on_without_does_not_come_back() {
+fn versions_that_a_run_continued_without_do_not_come_back() {
     let group = Group::new(Redundancy::Partner);
     group.run(|rank, engine| go_on(engine, rank, 0));
     (0..3).for_each(|node| group.unmount(&format!("node{node}")));
@@ -53,12 +53,12 @@ fn what_a_run_went_on_without_does_not_come_back() {
         engine.wait().unwrap();
     });
     (0..3).for_each(|node| group.mount(&format!("node{node}")));
-    // The versions of that run lie with rank 3 and the partner that is left of its parity alone.
+    // Of the first run's versions, only rank 3 still counts, and its partner has the parity. The versions must not come back.
     group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
 }
 
 #[test]
-fn what_one_rank_gave_up_no_rank_offers() {
+fn no_rank_offers_versions_that_one_rank_gave_up() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
     let of = |rank: u32| truncations(&group.node(rank).join(format!("rank-{rank}")));
@@ -66,7 +66,7 @@ fn what_one_rank_gave_up_no_rank_offers() {
     group.unmount("node1");
     group.unmount("node2");
     group.run(|rank, engine| {
-        // The others end before they take it.
+        // The other ranks end before they take the version.
         if rank == 3 {
             checkpoint(engine, rank, 0);
             let begun = Instant::now();
@@ -85,7 +85,7 @@ fn what_one_rank_gave_up_no_rank_offers() {
     group.run(|rank, engine| offers(engine, rank, 8));
 }
 
-/// The truncations that are noted in a rank's directory.
+/// Returns the notes of truncations in a rank's directory.
 fn truncations(directory: &Path) -> BTreeSet<String> {
     let names = std::fs::read_dir(directory).into_iter().flatten();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -93,13 +93,13 @@ fn truncations(directory: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn nodes_in_another_order_bring_what_they_have() {
+fn nodes_in_another_order_bring_their_versions() {
     for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
         let group = Group::new(scheme);
         group.run(|rank, engine| go_on(engine, rank, 0));
         group.place(&["node2", "node0", "node3", "node1"]);
         group.run(|rank, engine| go_on(engine, rank, 8));
-        // Back again, where each finds what it wrote first.
+        // The nodes have their first order again, and each rank finds its first files.
         group.place(&["node0", "node1", "node2", "node3"]);
         group.run(|rank, engine| go_on(engine, rank, 16));
     }
@@ -147,7 +147,7 @@ fn a_spare_node_may_take_any_place() {
     for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
         let group = Group::new(scheme);
         group.run(|rank, engine| go_on(engine, rank, 0));
-        // Node 2 is lost, and node 3 has its place now.
+        // Node 2 is lost, and node 3 takes its place.
         group.lose(2);
         group.place(&["node0", "node1", "node3", "node9"]);
         group.run(|rank, engine| go_on(engine, rank, 8));
@@ -169,7 +169,7 @@ fn large_pieces_move_in_the_applications_calls_too() {
 
 #[test]
 fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
-    // Sets of two: ranks 0 and 2 have their own pieces.
+    // The sets have two members. Ranks 0 and 2 still have their own pieces.
     let mut group = Group::new(Redundancy::Partner);
     group.run(|rank, engine| go_on(engine, rank, 0));
     group.unmount("node1");
@@ -180,7 +180,7 @@ fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
         let line = told[0].iter().find(|damage| damage.version.is_none());
         line.map(|damage| damage.what.clone())
     };
-    // By their names, nodes 0 and 2, and 1 and 3 are partners.
+    // Nodes 0 and 2 are partners by their names, and nodes 1 and 3 are.
     let line = lost_together.unwrap();
     assert!(
         line.contains("versions 0 to 7: rank 1 on node1, rank 3 on node3 lost"),
@@ -200,7 +200,7 @@ fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_another_number_of_ranks_left_is_told() {
+fn versions_of_another_number_of_ranks_are_named() {
     let mut group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| go_on(engine, rank, 0));
     for ranks in [3, 6] {
@@ -221,7 +221,7 @@ fn what_another_number_of_ranks_left_is_told() {
             );
         }
     }
-    // Nothing was deleted.
+    // The start of a group of another size deleted nothing.
     group.ranks = 4;
     group.place(&["node0", "node1", "node2", "node3"]);
     group.run(|rank, engine| go_on(engine, rank, 8));

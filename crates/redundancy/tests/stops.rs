@@ -1,4 +1,4 @@
-//! Copies and saves through the protection of a node stop between two blocks, as they do without it.
+//! Cancelled copies and saves to a protected node stop between two blocks, as they do without protection.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -60,7 +60,7 @@ fn a_copy_that_is_not_wanted_any_more_stops_at_its_next_block() {
         Ok(())
     });
     assert!(matches!(copied, Err(Error::Cancelled)), "{copied:?}");
-    // Some threads read a block each before they ask again.
+    // Each of the threads may read a block before it asks again.
     let blocks = blocks.load(Ordering::Relaxed);
     assert!(blocks < 6, "{blocks} blocks of 6");
     assert_eq!(published.load(Ordering::Relaxed), 0);

@@ -1,4 +1,5 @@
-//! Protected vaults of a group, without engines: numbers that are used again, pieces that lie elsewhere, ranks that have discarded all.
+//! Tests of protected vaults of a group without engines: numbers that are used again, pieces that are also elsewhere, and ranks that have
+//! discarded all their versions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RANKS: u32 = 4;
 const XOR: Redundancy = Redundancy::Xor { set: 4 };
 
-/// Holds a message of rank 0 back while another thread does something.
+/// Holds a message of rank 0 back while another thread works.
 #[derive(Debug)]
 struct Hold {
-    /// The messages before it, once there is one to be held back.
+    /// Number of messages before the one to hold back. `None` if none is to be held back.
     before: Mutex<Option<u32>>,
-    /// The message meets the other thread before and after that time.
+    /// The message waits here for the other thread, before and after its work.
     meets: Barrier,
 }
 
-/// A transport for the application's calls.
+/// A transport that is used in the application's calls alone.
 #[derive(Debug)]
 struct Driven(Directory, Option<Arc<Hold>>);
 
@@ -58,7 +59,7 @@ struct Nodes {
     scheme: Redundancy,
     /// The failure domain of each rank.
     domains: [&'static str; RANKS as usize],
-    /// Versions are protected in calls alone, and a message may be held back.
+    /// If set, versions are protected in calls alone, and a message may be held back.
     hold: Option<Arc<Hold>>,
     starts: u64,
 }
@@ -83,7 +84,7 @@ impl Nodes {
         std::fs::remove_dir_all(self.node(rank)).unwrap();
     }
 
-    /// Starts all ranks, of which these have version 0 elsewhere, and ends them.
+    /// Starts all ranks, and ends them after `body`. The ranks in `elsewhere` have version 0 on other storage, too.
     fn start<T: Send>(
         &mut self,
         elsewhere: &[u32],
@@ -116,7 +117,7 @@ impl Nodes {
         })
     }
 
-    /// The versions that a start calls lost on every rank.
+    /// Returns the versions that every rank reports as lost after a start.
     fn gone(&mut self, elsewhere: &[u32]) -> Vec<u64> {
         let all = self.start(elsewhere, |_, vault| vault.gone());
         assert!(all.iter().all(|gone| gone == &all[0]), "{all:?}");
@@ -159,7 +160,7 @@ fn a_number_that_is_used_again_in_the_same_run_is_protected() {
 
 #[test]
 fn a_rank_that_discarded_all_that_it_had_lost_nothing() {
-    // Ranks 0 and 2 are a set, and 1 and 3 are.
+    // Ranks 0 and 2 form a set, and ranks 1 and 3 another.
     let mut nodes = Nodes::new(Redundancy::Partner);
     nodes.start(&[], |rank, vault| {
         save(vault, 0, 1);
@@ -169,7 +170,7 @@ fn a_rank_that_discarded_all_that_it_had_lost_nothing() {
         }
     });
     assert_eq!(nodes.gone(&[]), [] as [u64; 0]);
-    // Now they cannot be told from ranks that had it.
+    // After the loss of their nodes, these ranks look like ranks that had the version.
     nodes.lose(0);
     nodes.lose(2);
     assert_eq!(nodes.gone(&[]), [0, 1]);
@@ -181,7 +182,7 @@ fn a_version_is_not_lost_as_long_as_each_piece_lies_somewhere() {
     nodes.start(&[], |rank, vault| {
         save(vault, 0, 1);
         save(vault, 1, 1);
-        // More copies of version 0 go than the code tolerates: they lie elsewhere, too.
+        // More pieces of version 0 are removed than the code tolerates. The removed pieces are also elsewhere.
         if rank < 2 {
             vault.remove(&BTreeSet::from([0])).unwrap();
         }
@@ -224,7 +225,7 @@ fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
         if rank > 0 {
             return vault.protect().unwrap();
         }
-        // The first message tells that it is there, and the second that its piece can be read.
+        // The first message says that the version is there, and the second that its piece can be read.
         *hold.before.lock().unwrap() = Some(1);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -247,7 +248,7 @@ fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
 }
 
 #[test]
-fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
+fn discarded_versions_stay_away_where_nothing_can_be_rebuilt() {
     let mut nodes = Nodes::new(XOR);
     nodes.start(&[], |_, vault| save(vault, 0, 1));
     let manifest = nodes
@@ -257,7 +258,7 @@ fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
     nodes.start(&[], |rank, vault| {
         vault.truncate(None).unwrap();
         save(vault, 0, 7);
-        // More copies than the code tolerates leave the nodes: they lie elsewhere, too.
+        // More pieces leave the nodes than the code tolerates. The removed pieces are also elsewhere.
         if rank < 2 {
             vault.remove(&BTreeSet::from([0])).unwrap();
         }

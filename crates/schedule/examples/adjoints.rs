@@ -24,7 +24,7 @@ fn laplace(u: &[f64], cell: usize) -> f64 {
     u[(cell + 1) % count] - 2.0 * u[cell] + u[(cell + count - 1) % count]
 }
 
-/// `u_tt = u_xx - u³`, of which the state is u and its velocity.
+/// The equation `u_tt = u_xx - u³`. The state is u and its velocity.
 fn wave(state: &[f64]) -> Vec<f64> {
     let (u, v) = state.split_at(state.len() / 2);
     let v = (0..u.len()).map(|i| v[i] + 0.1 * (laplace(u, i) - u[i].powi(3)));
@@ -52,7 +52,7 @@ fn heat_back(u: &[f64], v: &[f64]) -> Vec<f64> {
     (0..u.len()).map(step).collect()
 }
 
-/// Lorenz's equations from many starts, three numbers each.
+/// Lorenz's equations from many starting points of three numbers each.
 fn lorenz(state: &[f64]) -> Vec<f64> {
     let step = |s: &[f64]| {
         [
@@ -119,7 +119,7 @@ impl Adjoint for Running<'_> {
 }
 
 impl Problem {
-    /// The states, the last one included, of the run that begins `size` along a direction from the first state.
+    /// Returns all states of a run whose first state is moved by `size` along a direction.
     fn states(&self, size: f64) -> Vec<Vec<f64>> {
         let moved = |(i, value): (usize, &f64)| value + size * (0.3 * i as f64).cos();
         let mut states = vec![
@@ -149,7 +149,7 @@ impl Problem {
             .flat_map(|one| one.to_ne_bytes())
             .collect();
         let bytes = state.len() as u64;
-        // A link that takes five steps for a state.
+        // A state takes five steps over this link.
         let link = bytes as f64 / 5e-3;
         let machine = Machine {
             forward: Duration::from_millis(1),
@@ -174,7 +174,8 @@ impl Problem {
         Ok((running.adjoint, times.stored / bytes))
     }
 
-    /// The order in which the objective's error by the gradient shrinks with the distance: 2 where the gradient is right.
+    /// Returns the order in which the error of the gradient's prediction of the objective shrinks with the distance: 2 if the gradient is
+    /// right.
     fn order(&self, gradient: &[f64]) -> f64 {
         let value = |size| {
             self.states(size)

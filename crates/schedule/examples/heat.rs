@@ -11,7 +11,7 @@ const STEPS: usize = 500;
 
 type Field = [f64; CELLS];
 
-/// One step of a heat equation whose conductivity grows with the temperature.
+/// Computes a step of a heat equation whose conductivity grows with the temperature.
 fn forward(field: &Field) -> Field {
     std::array::from_fn(|cell| {
         let at = |cell: usize| field[cell % CELLS];
@@ -20,7 +20,7 @@ fn forward(field: &Field) -> Field {
     })
 }
 
-/// The adjoint of that step at its first state.
+/// Computes the adjoint of a step at its first state.
 fn reverse(field: &Field, adjoint: &Field) -> Field {
     let mut before = *adjoint;
     for cell in 0..CELLS {
@@ -34,7 +34,7 @@ fn reverse(field: &Field, adjoint: &Field) -> Field {
     before
 }
 
-/// The gradient of half the sum of squares after the last step.
+/// Returns the gradient of half the sum of squares after the last step.
 fn by_plan(plan: &Plan, first: Field) -> Field {
     let (mut work, mut adjoint) = (first, [0.0; CELLS]);
     let mut stored = HashMap::new();

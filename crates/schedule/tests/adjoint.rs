@@ -1,4 +1,4 @@
-//! Adjoints of a heat equation over an engine, in real time, whose storage is throttled.
+//! Adjoints of a heat equation, in real time, over an engine whose storage is throttled.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,13 +21,13 @@ const CELLS: usize = 1 << 15;
 const BYTES: usize = CELLS * size_of::<f64>();
 
 /// A heat equation whose conductivity grows with the temperature, and the gradient of half the sum of squares after the last
-/// step. Each step takes a time of its own, and the computation beside it.
+/// step. Each step takes a set time in addition to its computation.
 struct Heat {
     now: Vec<u8>,
     adjoint: Vec<f64>,
     end: usize,
     step: Duration,
-    /// The time of a step of the reversal.
+    /// The set time of a step of the reversal.
     reversal_step: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Adjoint for Heat {
     }
 }
 
-/// Storage behind a link that writes and reads do not share.
+/// Storage whose writes and reads have a link each.
 #[derive(Debug)]
 struct Duplex {
     down: Throttled<Shared>,
@@ -141,7 +141,7 @@ impl Storage for Shared {
     }
 }
 
-/// An engine whose storage takes `transfer` for a state, each way. It holds `device` and `host` states in its caches.
+/// Returns an engine whose storage takes `transfer` for a state, each way. The caches hold `device` and `host` states.
 fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
     let rate = BYTES as f64 / transfer.as_secs_f64();
     let storage = Arc::new(Scratch::open(&std::env::temp_dir()).unwrap());
@@ -158,12 +158,12 @@ fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
         .unwrap()
 }
 
-/// The machine of an engine.
+/// Measures the machine of an engine.
 fn measured(engine: &Engine, step: Duration) -> Machine {
     measure(engine, &mut Heat::new(0, step), 8).unwrap().machine
 }
 
-/// A run on a machine that no run was measured on.
+/// Runs an adjoint on a machine without measurements of earlier runs.
 fn run_on<A: Adjoint>(
     engine: &Engine,
     machine: &Machine,
@@ -173,7 +173,8 @@ fn run_on<A: Adjoint>(
     run(engine, &mut machine.clone().into(), schedule, computation)
 }
 
-/// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.
+/// Every schedule gives the same gradient. The book has the times that this test prints with `TIERFLOW_SCHEDULE_LONG` on a machine with two
+/// idle cores.
 #[test]
 fn every_schedule_has_the_gradient_of_stored_states() {
     let is_long = std::env::var_os("TIERFLOW_SCHEDULE_LONG").is_some();
@@ -229,7 +230,7 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         );
         assert_eq!(times.reversed, steps);
         assert!(times.stored > 0 && times.stored % BYTES as u64 == 0);
-        // The bound is made of the run's own times, so the run does not beat it.
+        // The bound follows from the run's own times, so the run does not beat it.
         let computed = times.forward.div_f64(times.advanced as f64) * steps as u32 + times.backward;
         assert!(bound >= computed.mul_f64(0.999));
         assert!(times.expected.is_some());
@@ -249,7 +250,7 @@ fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
         .map(|tier| tier.room / BYTES as u64)
         .collect();
     assert_eq!((machine.device, rooms[0]), (4 * BYTES as u64, 6));
-    // Storage is as fast as its throttle at most.
+    // Storage is at most as fast as its throttle.
     let most = BYTES as f64 / transfer.as_secs_f64();
     let [host, storage] = machine.tiers[..] else {
         panic!("{machine:?}");
@@ -259,7 +260,7 @@ fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
     assert!(engine.versions().is_empty());
 }
 
-/// A file that was not read before: its first reads are slow.
+/// A file that was never read before, so its first reads are slow.
 #[derive(Debug)]
 struct Cold(Scratch);
 
@@ -312,7 +313,7 @@ fn a_few_slow_reads_do_not_tell_how_fast_a_link_is() {
     assert_eq!(storage.up, storage.down, "{:?}", engine.metrics().hops);
 }
 
-/// Fails at a step.
+/// A computation that fails at a step.
 struct Failing(Heat, usize);
 
 impl Adjoint for Failing {

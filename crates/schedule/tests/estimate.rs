@@ -1,5 +1,5 @@
-//! Plans for machines whose rates are known by a quarter alone, and whose computation and states are slower than their rates tell,
-//! beside plans on the device alone.
+//! Compares plans for machines with plans on the device alone. The rates of the machines are known within a quarter, and their steps and
+//! states are slower than these rates say.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -13,13 +13,13 @@ fn count() -> usize {
     dice::long().unwrap_or(24)
 }
 
-/// A machine as it is: beside transfers, its steps are slower, and states come late.
+/// The real behaviour of a machine: beside transfers, steps are slower, and states come late.
 struct Truth {
     machine: Machine,
     steps: usize,
-    /// Time of a step while states are under way, over that of one alone.
+    /// Ratio of the time of a step while states are under way to that of a step alone.
     slowdown: f64,
-    /// Time of a run over tiers, over that of its replay.
+    /// Ratio of the time of a run over tiers to that of its replay.
     lateness: f64,
 }
 
@@ -41,7 +41,7 @@ fn wrong(machine: &Machine, dice: &mut Dice) -> Machine {
 }
 
 impl Truth {
-    /// The machine of a run, with its own rates.
+    /// Returns the machine as a run with this plan measures it.
     fn of_run(&self, plan: &Plan) -> Machine {
         let alone = Machine {
             tiers: Vec::new(),
@@ -68,7 +68,7 @@ impl Truth {
     }
 }
 
-/// RTM 256³ on one H100, with a state at each step: states below the device save a tenth of the time at most.
+/// Returns the machine of RTM 256³ on one H100, with a state at each step. States below the device save at most a tenth of the time.
 fn rtm() -> Truth {
     let tier = |room: f64, rate: f64| Tier {
         room: (room * 1e9) as u64,
@@ -91,7 +91,7 @@ fn rtm() -> Truth {
     }
 }
 
-/// Times over those on the device alone.
+/// Returns the ratio of the time of a run to that on the device alone.
 fn over_device(truth: &Truth, estimate: &Estimate) -> f64 {
     let time = truth.run(&estimate.plan(truth.steps)).as_secs_f64();
     time / truth.device_alone()
@@ -110,7 +110,7 @@ fn wrong_rates_lose_nothing_to_the_device_alone() {
             slowdown: 1.0,
             lateness: 1.0,
         };
-        // All links are slower than the trial says, by what a trial may be wrong.
+        // All links are slower than the trial says, by the largest error of a trial.
         let mut seen = truth.machine.clone();
         for tier in &mut seen.tiers {
             tier.down *= 1.25;
@@ -132,9 +132,9 @@ fn wrong_rates_lose_nothing_to_the_device_alone() {
         worst.1
     );
     assert!(careful.worst <= 1.01, "{careful}; {}", worst.1);
-    // Plans that trust such rates do lose: else the test shows nothing.
+    // Plans that trust such rates must lose, or the test shows nothing.
     assert!(bold.worst > 1.01, "{bold}");
-    // To be careful costs little.
+    // The careful plans cost little.
     assert!(careful.mean <= 1.01 * bold.mean, "{careful}; {bold}");
 }
 
@@ -170,7 +170,7 @@ fn a_gain_within_the_spread_of_runs_is_left_alone() {
     for (gain, is_on_device) in [(0.01, true), (0.02, true), (0.05, false)] {
         let mut estimate = Estimate::new(machine.clone(), machine.clone());
         estimate.doubt = 0.0;
-        // Runs over tiers are so late that they gain this much.
+        // Runs over tiers are so late that they gain only this share.
         estimate.lateness = device * (1.0 - gain) / tiers;
         let plan = estimate.plan(steps);
         assert_eq!(plan.time_on(&alone).is_some(), is_on_device, "{gain}");
@@ -208,7 +208,7 @@ fn a_run_tells_how_late_states_are() {
     assert!(later.worst <= 1.01, "{later}");
 }
 
-/// The drift of all steps of a run: memory that is touched for the first time, then load of neighbours that comes and goes.
+/// Returns the factor of all steps of a run: memory is touched for the first time, and later load of neighbours comes and goes.
 fn drift(run: usize, first: f64, load: f64) -> f64 {
     match run {
         0 => first,
@@ -238,7 +238,7 @@ fn steps_that_change_change_beside_transfers_too() {
             let plan = estimate.plan(steps);
             let took = truth.run(&plan);
             estimate.learn(&plan, &truth.of_run(&plan), took);
-            // A run that begins or ends a drift is planned without knowing.
+            // The plan of a run that begins or ends a drift cannot know of the drift.
             if !matches!(run, 1 | 2 | 4 | 6) {
                 continue;
             }
@@ -275,7 +275,7 @@ fn a_first_run_in_fresh_memory_does_not_make_tiers_pay() {
         ..machine
     };
     let (steps, slowdown) = (300, 1.02);
-    // Runs over tiers are so late that they lose a 50th to those on the device.
+    // Runs over tiers are so late that they lose 2% to those on the device.
     let seconds = |plan: &Plan| plan.expected().expect("it fits").as_secs_f64();
     let alone = seconds(&Plan::on_device(&machine, steps));
     let beside = times(&machine, slowdown);
@@ -319,17 +319,17 @@ fn steps_that_change_beside_transfers_change_without_them_too() {
         estimate.learn(&plan, &machine, took);
     };
     let mut estimate = Estimate::new(times(&machine, 1.02), machine.clone());
-    // Memory that is touched for the first time.
+    // The first run touches its memory for the first time.
     learn(&mut estimate, 1.5 * 1.02);
     assert!((step(&estimate.quiet) / step(&machine) - 1.5).abs() < 1e-3);
-    // The next run tells that.
+    // The next run corrects the estimate.
     learn(&mut estimate, 1.02);
     assert!((step(&estimate.quiet) / step(&machine) - 1.0).abs() < 1e-3);
-    // Load of later runs: a step loses the same share beside transfers.
+    // A later run meets load. A step beside transfers loses the same share to it.
     learn(&mut estimate, 1.1);
     let share = step(&estimate.quiet) / step(&machine);
     assert!((share - 1.1 / 1.02).abs() < 1e-3, "{share}");
-    // They are never slower than those beside transfers.
+    // Steps alone are never slower than steps beside transfers.
     learn(&mut estimate, 0.8);
     assert!(step(&estimate.quiet) <= step(&estimate.machine));
 }

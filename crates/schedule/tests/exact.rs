@@ -1,4 +1,4 @@
-//! Small instances against the optimum of all schedules, by an exhaustive search over one tier below the device.
+//! Compares plans for small instances with the optimum of all schedules, which an exhaustive search finds with one tier below the device.
 
 mod dice;
 
@@ -27,11 +27,11 @@ struct Busy {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
-    /// Steps that are not reversed.
+    /// Number of steps that are not reversed yet.
     left: u32,
-    /// The sweep has ended.
+    /// True if the sweep has ended.
     is_swept: bool,
-    /// The state in the working buffer, `NONE` without one.
+    /// The state in the working buffer, or `NONE`.
     work: u32,
     device: u32,
     host: u32,
@@ -83,7 +83,7 @@ impl Small {
         }
     }
 
-    /// A time that is needed from a state on.
+    /// Returns a lower bound of the time from a state on.
     fn least(&self, state: &State) -> u32 {
         let stored = state.device
             | state.host
@@ -113,7 +113,7 @@ impl Small {
         lost + ahead + state.forward.left + reversing
     }
 
-    /// The least time of all schedules that take at most `limit`.
+    /// Returns the least time of all schedules that take at most `limit`.
     fn optimum(&self, limit: u32) -> Option<u32> {
         let begin = State {
             left: self.steps,
@@ -152,12 +152,12 @@ impl Small {
         None
     }
 
-    /// All single decisions, and to wait for the next end of what is under way.
+    /// Returns the states after each single decision, and after a wait for the next end of a transfer or step.
     fn next(&self, state: &State) -> Vec<(u32, State)> {
         let mut all = Vec::new();
         let s = *state;
         let is_idle = s.forward.left == 0 && s.reverse.left == 0;
-        // Nothing is better than to reverse a step whose state is there.
+        // If the state of the next step to reverse is there, no decision is better than to reverse it.
         if s.is_swept && is_idle && s.work + 1 == s.left {
             let reverse = Busy {
                 index: s.work,

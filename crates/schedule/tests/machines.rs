@@ -1,4 +1,4 @@
-//! Plans for machines drawn at random, beside the bound and the best blocking schedule.
+//! Compares plans for random machines with the bound and with the best blocking schedule.
 //!
 //! The short form draws a few machines from a fixed seed. `TIERFLOW_SCHEDULE_LONG=400` draws 400 from the clock.
 
@@ -20,14 +20,14 @@ fn seconds(plan: &Plan) -> f64 {
         .as_secs_f64()
 }
 
-/// The ratio to the bound, which nothing is below.
+/// Returns the ratio of a plan's time to the bound. Asserts that it is at least 1.
 fn over_bound(draw: &Draw, plan: &Plan) -> f64 {
     let ratio = seconds(plan) / plan.bound().time.as_secs_f64();
     assert!(ratio >= 1.0 - 1e-6, "{ratio} of the bound: {draw}");
     ratio
 }
 
-/// Plans for machines of at least `least` slots; no plan takes more than the best blocking schedule.
+/// Plans for machines with at least `least` slots. Asserts that no plan takes longer than the best blocking schedule.
 fn plans(least: f64, copies: bool) -> Summary {
     let mut dice = Dice::fresh();
     let mut ratios = Vec::new();
@@ -79,7 +79,7 @@ fn plans_for_eight_slots_and_more_are_near_the_bound() {
 #[test]
 fn plans_for_two_slots_and_more_are_never_behind_blocking_ones() {
     let summary = plans(2.0, false);
-    // The goal is a mean of 1.04, which is missed.
+    // The goal is a mean of 1.04, which is not reached.
     assert!(summary.mean <= 1.08 && summary.worst <= 1.9, "{summary}");
 }
 
@@ -100,7 +100,7 @@ fn copies_on_the_way_below_are_counted() {
         tiers: Vec::new(),
         ..machine.clone()
     };
-    // All states fit below links that take no time.
+    // All states fit on a tier whose links take no time.
     machine.device = machine.state;
     for tier in &mut machine.tiers {
         *tier = Tier {
@@ -120,7 +120,7 @@ fn a_blocking_schedule_that_is_long_in_finding_is_none() {
     assert_eq!(machine.blocking(1_000_000), None);
 }
 
-/// A schedule of unknown length, told of each link when it is idle.
+/// Makes the plan of a schedule of unknown length, which learns when each link is idle.
 fn unknown(draw: &Draw) -> Plan {
     let Draw { machine, steps } = draw;
     let mut schedule = Schedule::new(machine, None);
@@ -153,7 +153,7 @@ fn unknown(draw: &Draw) -> Plan {
     schedule.plan().expect("its length is known").clone()
 }
 
-/// Schedules of unknown length for machines whose copies take these shares of a step.
+/// Makes schedules of unknown length for machines whose copies take these shares of a step.
 fn unknowns(copies: Option<[f64; 2]>) -> Summary {
     let mut dice = Dice::fresh();
     let mut ratios = Vec::new();
@@ -249,7 +249,7 @@ fn a_better_machine_is_not_slower() {
     assert!(summary.worst <= 1.005, "{summary}; {}", worst.1);
 }
 
-/// RTM 256³: 128 MiB a state, 10 GB free on the device.
+/// Returns the machine of RTM 256³: a state has 128 MiB, and the device 10 GB of free memory.
 fn rtm(host: f64, disk: f64) -> Machine {
     use std::time::Duration;
     Machine {

@@ -1,11 +1,11 @@
-//! Streams of actions can be run: each step is reversed once, from its own state, and no state is used that is not stored.
+//! Streams of actions can be run: each step is reversed once from its own state, and only stored states are used.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::time::Duration;
 use tierflow_schedule::{Action, Codec, Machine, Plan, Schedule, Tier};
 
-/// Runs a stream and checks what each action needs.
+/// Runs a stream, and checks that the state that each action needs is there.
 fn run(actions: impl Iterator<Item = Action>, steps: usize) {
     let mut work = Some(0);
     let mut stored = HashSet::new();

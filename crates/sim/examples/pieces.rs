@@ -1,7 +1,7 @@
-//! Counts the pieces in which versions lie: `cargo run --release -p tierflow-sim --example pieces`.
+//! Counts the pieces of versions on the tiers: `cargo run --release -p tierflow-sim --example pieces`.
 //!
 //! Plays the shots of HPDC'23 (§5.3) at the paper's size: 384 versions in 4 GiB and 32 GiB, a checkpoint or a restore every 10 ms.
-//! `TIERFLOW_TRACES` names a folder of recorded sizes in place of the made-up ones. One CSV row goes out for each shot.
+//! `TIERFLOW_TRACES` names a folder of recorded sizes in place of the synthetic ones. The example prints a CSV row for each shot.
 
 use std::error::Error;
 use std::time::Instant;

@@ -1,8 +1,8 @@
-//! Efficiency against the interval between checkpoints, for up to 100 000 GPUs on a shared parallel file system.
+//! Prints the efficiency for different intervals between checkpoints, for up to 100 000 GPUs on a shared parallel file system.
 //!
-//! `cargo run --release -p tierflow-sim --example scale` prints means over 4 runs, or over the number given as an argument. Young's and
-//! Daly's optima and Daly's efficiency stand beside: for a file system that is written while the application waits, and for node-local
-//! memory alone.
+//! `cargo run --release -p tierflow-sim --example scale` prints means over 4 runs, or over the number given as an argument. For comparison
+//! the example prints Young's and Daly's optima and Daly's efficiency, for a file system that is written while the application waits, and
+//! for node-local memory alone.
 
 use std::time::Instant;
 use tierflow_sim::scale::{
@@ -13,8 +13,8 @@ const GB: f64 = 1e9;
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.0 * 24.0 * HOUR;
 
-/// Nodes of eight GPUs with 400 GB/s towards host memory and 50 GB/s to others and to the file system, which takes 5 TB/s of all
-/// together; a node fails once a year, and in one of 20 failures the next one with it.
+/// Returns nodes of eight GPUs with 400 GB/s to host memory and 50 GB/s to other nodes and to the file system, which takes 5 TB/s of all
+/// nodes together. A node fails once a year, and in one of 20 failures the next node fails, too.
 fn system(gpus: usize) -> System {
     System {
         nodes: gpus / 8,
@@ -29,7 +29,7 @@ fn system(gpus: usize) -> System {
     }
 }
 
-/// A day of computing, 40 GB a GPU, and one GPU of 10 000 some two percent slower in a round.
+/// Returns a job of a day of computing with 40 GB of state on each GPU. In a round, one GPU of 10 000 is about two percent slower.
 fn job(interval: f64, protection: Protection) -> Job {
     Job {
         bytes: 40.0 * GB,

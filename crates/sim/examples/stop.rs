@@ -1,6 +1,6 @@
-//! Compares strategies of stopping jobs over made-up workloads: node time lost, deadlines missed, and use of the nodes.
+//! Compares strategies of stopping jobs over synthetic workloads: lost node time, missed deadlines, and use of the nodes.
 //!
-//! `cargo run --release -p tierflow-sim --example stop` takes the number of workloads as an argument; the default is 20. Then it
+//! `cargo run --release -p tierflow-sim --example stop` takes the number of workloads as an argument. The default is 20. Then the example
 //! measures the dynamic programme for 10 000 jobs.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds = std::env::args()
         .nth(1)
         .map_or(Ok(20), |n| n.parse::<u64>())?;
-    // 1 024 nodes, and a file system of 200 GB/s.
+    // A cluster of 1 024 nodes with a file system of 200 GB/s.
     let cluster = Cluster {
         nodes: 1024,
         bandwidth: 200_000_000,

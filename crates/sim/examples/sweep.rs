@@ -1,14 +1,14 @@
 //! Runs policies over a sweep: `cargo run --release -p tierflow-sim --example sweep -- SEED COUNT POLICY…`.
 //!
-//! One CSV row for each cell and policy goes to the standard output, a summary to the standard error. A run that ends
-//! in an error has its message in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV
-//! file with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every
-//! event is followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names
-//! contain it. `TIERFLOW_WIDE=1` draws wide cells. After `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the timeline of
-//! each run, which the next run overwrites: use it with one cell and one policy.
+//! The example prints a CSV row for each cell and policy to the standard output, and a summary to the standard error. A run that ends in
+//! an error has its message in place of the lost time. `TIERFLOW_TRACES` names a folder of recorded sizes in place of the synthetic ones,
+//! with a CSV file for each shot and the columns `version,bytes`. With `TIERFLOW_CHECK=1` the example checks the plan's invariants after
+//! every event. `TIERFLOW_CELLS` restricts the sweep to cells whose names contain its value. `TIERFLOW_WIDE=1` draws wide cells. After
+//! `TIERFLOW_SECONDS` no further cell begins. `TIERFLOW_TIMELINE` names a file for the time line of each run, which the next run
+//! overwrites: use it with one cell and one policy.
 //!
-//! The first policy is compared with the best of the others. If figures of the seed were recorded in `data/`, the
-//! summary compares with them, too.
+//! The summary compares the first policy with the best of the others. If figures of the seed were recorded in `data/`, it compares with
+//! them, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -28,7 +28,7 @@ use tierflow_sim::{
     Hardware, Outcome, Simulation, Stalls, UNLIMITED, Workload, fluid_bound, sizes_from_csv,
 };
 
-/// A policy's name, and how a simulation is told to use it.
+/// A policy's name, and a function that makes a simulation use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
 
 const POLICIES: [NamedPolicy; 4] = [
@@ -125,7 +125,7 @@ fn recorded() -> Result<Vec<Vec<u64>>, Box<dyn Error>> {
     paths.iter().map(read).collect()
 }
 
-/// By cell.
+/// Runs the policies on all cells. Returns the outcomes in the order of the cells.
 fn run_all(cells: &[Cell], policies: &[NamedPolicy]) -> Vec<Result<Ran, String>> {
     let next = AtomicUsize::new(0);
     let ran = Mutex::new(BTreeMap::new());
@@ -197,7 +197,7 @@ fn run_recorded(
     Ok(outcome)
 }
 
-/// An error as one field of a row.
+/// Returns an error's text as one field of a row.
 fn text(error: impl Display) -> String {
     error.to_string().replace(',', ";")
 }
@@ -241,13 +241,13 @@ fn write_rows(
     out.flush()
 }
 
-/// Bytes of all tiers that do not hold everything.
+/// Returns the bytes of all tiers with a limit.
 fn room(hardware: &Hardware) -> u64 {
     let capacities = hardware.tiers.iter().map(|tier| tier.capacity);
     capacities.filter(|&capacity| capacity != UNLIMITED).sum()
 }
 
-/// The bound in ns and one policy's outcome, for each cell.
+/// The bound in ns and the outcome of one policy for each cell.
 type Outcomes<'a> = Vec<Result<(u64, &'a Outcome), &'a str>>;
 
 fn outcomes(ran: &[Result<Ran, String>], policy: usize) -> Outcomes<'_> {
@@ -260,7 +260,7 @@ fn outcome(ran: &Result<Ran, String>, policy: usize) -> Result<(u64, &Outcome), 
     Ok((ran.bound_ns, outcome))
 }
 
-/// The ns that former policies lost, by cell.
+/// The ns that earlier policies lost, by cell.
 #[derive(Default)]
 struct Baseline {
     policies: Vec<String>,
@@ -318,8 +318,8 @@ impl<'a> Kind<'a> {
 /// Number of the worst cells that are named.
 const WORST: usize = 12;
 
-/// Prints the time that a policy loses over the bound and over the baseline: by hints, over all cells, and over those
-/// whose bytes do not fit into the caches.
+/// Prints the ratio of the time that a policy loses to the bound and to the baseline: by hints, over all cells, and over the cells whose
+/// bytes do not fit into the caches.
 fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &Baseline) {
     let mut kinds: BTreeMap<&str, Kind<'_>> = BTreeMap::new();
     let mut worst = Vec::new();
@@ -382,7 +382,7 @@ fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &B
     }
 }
 
-/// Names the time that was lost, and the causes of most of it.
+/// Returns the lost time, and the causes of most of it.
 fn causes(outcome: &Outcome) -> String {
     let sum = |of: fn(&Stalls) -> u64| {
         let each = outcome.clients.iter().map(|client| of(&client.stalls));

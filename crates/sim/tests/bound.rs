@@ -1,4 +1,4 @@
-//! No run goes below the fluid bound, and where nothing but bandwidth matters runs come close to it.
+//! No run goes below the fluid bound, and runs come close to it if only bandwidth matters.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn link() -> impl Strategy<Value = Link> {
     })
 }
 
-/// Two or three tiers, the last of which holds everything.
+/// Draws two or three tiers. The last one has no limit.
 fn hardware() -> impl Strategy<Value = Hardware> {
     let hop =
         (link(), link(), any::<bool>(), 0_u64..200).prop_map(|(first, second, two, latency)| {
@@ -113,8 +113,8 @@ fn shot() -> impl Strategy<Value = Shot> {
         )
 }
 
-/// Draws one workload, or several that share links: the same one on all, other sizes on each, schedules, or shots one
-/// after the other.
+/// Draws one workload, or several that share links: the same workload on all, other sizes on each, schedules, or shots one after the
+/// other.
 fn workloads() -> impl Strategy<Value = Vec<Workload>> {
     let shifted = |shot: Shot, gpus: usize| {
         let mut shot = shot;
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-/// Runs of these policies take no less than the bound.
+/// Asserts that runs with these policies lose no less time than the bound.
 fn stay_above(
     hardware: &Hardware,
     workloads: &[Workload],
@@ -202,7 +202,7 @@ fn stay_above(
     let bound = fluid_bound(hardware, workloads).unwrap();
     for policy in policies {
         let outcome = match simulate(hardware, policy, workloads) {
-            // A wait in a shot after the first may end so.
+            // A wait in a shot after the first may fail in this way.
             Err(Error::Stalled { .. }) => continue,
             outcome => outcome.unwrap(),
         };
@@ -213,8 +213,8 @@ fn stay_above(
     Ok(())
 }
 
-/// A fast cache over something slow that holds everything: 1 byte/ns and 0.1 bytes/ns. No transfer is small, although all are of
-/// 60 bytes at most.
+/// Returns a fast cache above a slow tier without a limit: 1 byte/ns and 0.1 bytes/ns. No transfer counts as small, although all have at
+/// most 60 bytes.
 fn two_tiers(cache: u64) -> Hardware {
     let cache = Tier {
         alignment: 1,
@@ -252,7 +252,7 @@ fn a_history_that_fits_costs_its_copies_and_not_a_nanosecond_more() {
 
 #[test]
 fn a_forward_pass_is_held_up_by_what_does_not_fit() {
-    // 100 versions of 100 bytes; 1000 bytes fit, 9000 have to cross at 0.1 bytes/ns, and computing hides 100 × 500 ns.
+    // Of 100 versions of 100 bytes, 1000 bytes fit, and 9000 must cross at 0.1 bytes/ns. Computing hides 100 × 500 ns of that.
     let mut workload = Shot::new(vec![100; 100], 500).workload();
     workload.ops.truncate(201);
     let (ratio, bound) = of(&two_tiers(1_000), &[workload]);
@@ -275,8 +275,8 @@ fn a_checkpoint_takes_the_room_of_the_version_read_after_it() {
         ],
         after_restore: AfterRestore::Keep,
     };
-    // 10 bytes go down while version 1 is copied, and 10 come up while version 0 is. Beside the other 90 of version 1, 60 fit,
-    // so 30 more come up at 0.1 bytes/ns.
+    // 10 bytes go down while version 1 is copied, and 10 come up while version 0 is copied. 60 bytes fit beside the other 90 of version 1,
+    // so 30 more must come up at 0.1 bytes/ns.
     let (ratio, bound) = of(&two_tiers(150), &[workload]);
     assert_eq!(
         bound,
@@ -296,7 +296,7 @@ fn restores_are_held_up_by_what_lies_below() {
         ..Shot::new(vec![100; 100], 500)
     };
     let (ratio, bound) = of(&two_tiers(1_000), &[shot.workload()]);
-    // All 10 000 bytes go down, and 9 000 come up again; the computing of both passes hides half of it.
+    // All 10 000 bytes go down, and 9 000 come up again. The computing of both passes hides half of that time.
     assert!((90_000..96_000).contains(&bound.lost_ns), "{bound:?}");
     assert!(ratio < 1.1, "{ratio}");
 }
@@ -327,14 +327,14 @@ fn a_shared_link_holds_up_everyone() {
             four.lost_ns > 8 * one.lost_ns,
             "four do not fit side by side"
         );
-        // If nothing keeps the GPUs in step, the best schedule serves one after another: the first is done early, and
-        // comes up while the others go down. Sharing fairly, all are done late.
+        // If the GPUs are not coupled, the best schedule serves one after the other: the first ends early, and reads while the others write.
+        // With fair sharing, all end late.
         assert!(ratio < if coupled { 1.1 } else { 3.0 }, "{ratio}");
     }
 }
 
 #[test]
-fn what_was_dropped_needs_no_room() {
+fn dropped_versions_need_no_room() {
     let mut ops = Vec::new();
     for version in 0..50 {
         ops.push(Op::Checkpoint {

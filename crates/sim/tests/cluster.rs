@@ -1,4 +1,4 @@
-//! The choice of jobs to stop, against all choices; and workloads played under each strategy.
+//! Compares the choice of jobs to stop with all choices, and plays workloads under each strategy.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use tierflow_sim::cluster::{
 };
 use tierflow_testing::Draws;
 
-/// The least loss of all choices, one after the other.
+/// Returns the least loss of all choices by trying each.
 fn all_choices(candidates: &[Candidate], nodes: u64, budget: u64) -> Option<u64> {
     let Some((first, others)) = candidates.split_first() else {
         return (nodes == 0).then_some(0);
@@ -40,7 +40,7 @@ fn the_choice_is_the_best_of_all() {
             })
             .collect();
         let (nodes, budget) = (random.below(16), random.below(20));
-        // A part is a byte.
+        // A part has one byte, so the choice is exact.
         let choice = least_loss(&candidates, nodes, budget, budget as usize);
         let best = all_choices(&candidates, nodes, budget);
         assert_eq!(
@@ -60,7 +60,7 @@ fn the_choice_is_the_best_of_all() {
         assert_eq!(loss, choice.loss, "case {case}");
         let ample = all_choices(&candidates, nodes, u64::MAX);
         tight += usize::from(ample < Some(loss));
-        // Coarser parts are within the budget, too, and no better.
+        // A choice with coarser parts is within the budget, too, and not better.
         if let Some(coarse) = least_loss(&candidates, nodes, budget, 3) {
             let bytes = coarse.stopped.iter();
             let bytes = bytes.map(|(which, option)| candidates[*which].options[*option].bytes);
@@ -89,7 +89,7 @@ fn batch(arrives: u64, nodes: u64, runs: u64) -> BatchJob {
     }
 }
 
-/// Two jobs of two nodes each, begun at 0 and 10, and an on-demand job of two nodes at 100.
+/// Returns two jobs of two nodes each, which begin at 0 and 10, and an on-demand job of two nodes at 100.
 fn two_jobs(notice: u64) -> Jobs {
     Jobs {
         batch: vec![batch(0, 2, 500), batch(10, 2, 500)],
@@ -109,7 +109,7 @@ fn each_strategy_does_what_it_says() {
         done: 2 * 500 + 2 * 500 + 2 * 50,
         ..ClusterOutcome::default()
     };
-    // The second job has run for 90, and begins anew at 150.
+    // The second job is killed after it ran for 90, and begins anew at 150.
     let killed = ClusterOutcome {
         lost: 180,
         stopped: 1,
@@ -117,8 +117,7 @@ fn each_strategy_does_what_it_says() {
         ..all
     };
     assert_eq!(of(Strategy::Kill, 0), killed);
-    // The job's 100 critical bytes take 10 ms each way: from 110 to 160 it is stopped, then brought back, and 410 are
-    // left.
+    // The job's 100 critical bytes take 10 ms each way. The job is stopped from 110 to 160 and then brought back, and has 410 left.
     let saved = ClusterOutcome {
         moving: 2 * 20,
         stopped: 1,
@@ -126,20 +125,20 @@ fn each_strategy_does_what_it_says() {
         ..all
     };
     assert_eq!(of(Strategy::Application, 20), saved);
-    // Either job loses as much; the first one has 400 left.
+    // Both jobs lose the same. The first one has 400 left.
     let first = ClusterOutcome {
         ended: 160 + 10 + 400,
         ..saved
     };
     assert_eq!(of(Strategy::LeastLoss, 20), first);
-    // All of its memory takes 100.
+    // All memory of the job takes 100.
     let whole = ClusterOutcome {
         moving: 2 * 200,
         ended: 250 + 100 + 410,
         ..saved
     };
     assert_eq!(of(Strategy::System, 100), whole);
-    // Too late to be saved: missed, or killed.
+    // The notice is too short to save a job: the on-demand job is missed, or a job is killed.
     let missed = ClusterOutcome {
         missed: 1,
         ended: 510,
@@ -149,7 +148,7 @@ fn each_strategy_does_what_it_says() {
     assert_eq!(of(Strategy::System, 99), missed);
     assert_eq!(of(Strategy::Application, 9), missed);
     assert_eq!(of(Strategy::LeastLoss, 9), killed);
-    // The first job ends by then.
+    // The first job ends before the deadline.
     let awaited = ClusterOutcome { ended: 550, ..all };
     assert_eq!(of(Strategy::LeastLoss, 400), awaited);
     // Two nodes are set aside, so the second batch job waits for the first.
@@ -165,7 +164,7 @@ fn own_checkpoints_keep_what_is_in_them() {
     let mut jobs = two_jobs(0);
     jobs.batch[1].interval = 40;
     let outcome = CLUSTER.run(&jobs, Strategy::Kill).unwrap();
-    // The job has run for 90, and begins from 80 after 10 of reading.
+    // The job has run for 90, and continues from 80 after reading for 10.
     assert_eq!((outcome.lost, outcome.moving), (2 * 10, 2 * 10));
     assert_eq!(outcome.ended, 150 + 10 + 420);
 }
@@ -199,7 +198,7 @@ fn every_job_ends_under_every_strategy() {
             let work: u64 = jobs.batch.iter().map(|job| job.nodes * job.runs).sum();
             let on_demand = outcome.done - work;
             let all: u64 = jobs.on_demand.iter().map(|job| job.nodes * job.runs).sum();
-            // Every job that was not missed has run, too.
+            // Every on-demand job that was not missed has run.
             assert!(on_demand <= all && (outcome.missed > 0) == (on_demand < all));
             assert!(outcome.missed <= jobs.on_demand.len());
             let spent = outcome.done + outcome.lost + outcome.moving;
@@ -268,7 +267,7 @@ fn a_notice_without_an_end_and_all_memory_there_is_are_drawn() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn jobs_that_do_not_fit_are_refused() {
     let jobs = two_jobs(0);
     for strategy in [Strategy::Reserve(3), Strategy::Reserve(9)] {
         let refused = CLUSTER.run(&jobs, strategy);
@@ -290,7 +289,7 @@ fn what_does_not_fit_is_refused() {
     ));
 }
 
-/// Each save of 1 byte takes a whole ms, so four of them do not end within 3 ms.
+/// A save of 1 byte takes a whole ms, so four saves do not end within 3 ms.
 #[test]
 fn a_job_begins_by_its_deadline_or_is_missed() {
     for strategy in [Strategy::System, Strategy::Application, Strategy::LeastLoss] {
@@ -312,7 +311,7 @@ fn a_job_begins_by_its_deadline_or_is_missed() {
             let outcome = CLUSTER.run(&jobs, strategy).unwrap();
             let is_killed = outcome.lost > 0;
             let expected = match (strategy, notice) {
-                // One of the jobs is killed.
+                // The strategy kills one of the jobs.
                 (Strategy::LeastLoss, 3) => (0, true),
                 _ => (missed, false),
             };

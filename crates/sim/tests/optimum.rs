@@ -1,6 +1,6 @@
-//! The optimum of small instances, over all plans that keep versions whole and let links carry one transfer at a time. It lies between the
-//! fluid bound and every run with whole versions. What it loses beyond the bound is the price of whole versions; what `residency` loses
-//! beyond it is lost by decisions.
+//! Searches the optimum of small instances over all plans that keep versions whole and let a link carry one transfer at a time. The optimum
+//! lies between the fluid bound and every run with whole versions. The optimum's loss beyond the bound is the price of whole versions. The loss of
+//! `residency` beyond the optimum is due to decisions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use optimum::search::{Failure, optimum as search};
 use tierflow_plan::ExtentSize;
 use tierflow_sim::{Hardware, Simulation, Workload, fluid_bound};
 
-/// The time lost by `residency`, with versions whole if it is told so.
+/// Returns the time that `residency` loses, with whole versions if `whole` is true.
 fn lost_ns(hardware: &Hardware, workload: &Workload, whole: bool) -> u64 {
     let simulation = Simulation::new(hardware.clone());
     let simulation = match whole {
@@ -31,7 +31,7 @@ fn lost_ns(hardware: &Hardware, workload: &Workload, whole: bool) -> u64 {
     outcome.unwrap().lost_ns()
 }
 
-/// The test draws 150 instances, of which some 40 overflow their caches, or as many as `TIERFLOW_OPTIMA` says.
+/// The test draws 150 instances, or `TIERFLOW_OPTIMA`. About 40 of 150 overflow their caches.
 #[test]
 fn a_small_instance_takes_no_less_than_the_bound_and_no_more_than_a_run_with_whole_versions() {
     let count = std::env::var("TIERFLOW_OPTIMA").ok();
@@ -41,14 +41,14 @@ fn a_small_instance_takes_no_less_than_the_bound_and_no_more_than_a_run_with_who
         let (hardware, workload) = instance(seed);
         let bound = fluid_bound(&hardware, std::slice::from_ref(&workload));
         let bound = bound.unwrap().lost_ns;
-        // Where only copies cost time, nearly every plan is best.
+        // If only copies cost time, nearly every plan is optimal.
         if bound < 5_000_000 {
             continue;
         }
         let compute = workload.compute_ns();
         let whole = lost_ns(&hardware, &workload, true);
         let model = Model::new(&hardware, &workload);
-        // The model counts the latency of a copy, 10 µs, where a run may have none.
+        // The model counts 10 µs of latency for a copy that may have none in a run.
         let most = compute + whole + whole / 1_000;
         let makespan = match search(&model, most, LIMIT) {
             Ok(makespan) => makespan,
@@ -81,5 +81,5 @@ fn a_small_instance_takes_no_less_than_the_bound_and_no_more_than_a_run_with_who
     assert!(mean(&decisions) <= 1.6, "{}", mean(&decisions));
 }
 
-/// States looked at in one instance.
+/// Most states that the search visits in one instance.
 const LIMIT: usize = 60_000;

@@ -1,4 +1,4 @@
-//! Schedules of reversed computations, played on the engine's plan.
+//! Plays schedules of reversed computations on the engine's plan.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use tierflow_plan::{AfterRestore, Version};
 use tierflow_schedule::{Action, Machine, Plan, Tier};
 use tierflow_sim::{Hardware, Hop, Link, Op, Simulation, Workload};
 
-/// RTM with states of 128 MiB, 10 GB of device memory for them, and links of so many GB/s.
+/// Returns the machine of RTM with states of 128 MiB, 10 GB of device memory for them, and links of `host` and `disk` GB/s.
 fn rtm(forward: f64, backward: f64, [host, disk]: [f64; 2], rate: f64) -> Machine {
     let tier = |gigabytes: f64, rate: f64| Tier {
         room: (gigabytes * 1e9) as u64,
@@ -45,7 +45,7 @@ fn hardware(machine: &Machine) -> Hardware {
     })
 }
 
-/// The calls of `tierflow_schedule::adjoint::run` for a plan.
+/// Returns the calls of `tierflow_schedule::adjoint::run` for a plan.
 fn workload(machine: &Machine, plan: &Plan) -> Workload {
     let actions: Vec<Action> = plan.actions().collect();
     let (mut written, mut stored) = (0, HashMap::new());
@@ -105,14 +105,14 @@ fn workload(machine: &Machine, plan: &Plan) -> Workload {
     }
 }
 
-/// Seconds that a plan takes over the tiers of its machine.
+/// Returns the seconds that a plan takes over the tiers of its machine.
 fn played(machine: &Machine, plan: &Plan) -> f64 {
     let workload = workload(machine, plan);
     let outcome = Simulation::new(hardware(machine)).run(&[workload]).unwrap();
     outcome.clients[0].elapsed_ns as f64 * 1e-9
 }
 
-/// The steps of a row, and its machine.
+/// Returns the name, the steps and the machine of each row.
 fn rows() -> [(&'static str, usize, Machine); 5] {
     [
         (
@@ -166,7 +166,7 @@ fn a_schedule_takes_on_the_engines_plan_as_long_as_expected() {
     }
 }
 
-/// The machine with one of its rates and rooms raised.
+/// Returns the machine with one of its rates or rooms raised.
 fn raised(machine: &Machine, quantity: usize, by: f64) -> Machine {
     let mut machine = machine.clone();
     let room = |bytes: &mut u64| *bytes = (*bytes as f64 * by) as u64;
@@ -180,7 +180,7 @@ fn raised(machine: &Machine, quantity: usize, by: f64) -> Machine {
     machine
 }
 
-/// With `TIERFLOW_SCHEDULE_LONG`, of all rows; without it, of that which is soon done.
+/// A machine with a higher rate or more room is not slower. With `TIERFLOW_SCHEDULE_LONG` the test runs all rows, and otherwise a short one.
 #[test]
 fn a_better_machine_is_not_slower_on_the_engines_plan() {
     let is_long = std::env::var_os("TIERFLOW_SCHEDULE_LONG").is_some();

@@ -1,4 +1,4 @@
-//! Many nodes on one file system, against results in closed form.
+//! Compares simulations of many nodes on one file system with results in closed form.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn system(nodes: usize) -> System {
     }
 }
 
-/// 1 GB a GPU, so 8 GB a node: copied in 1 s, flushed in 4 s alone and 8 s by all.
+/// Returns a job with 1 GB on each GPU and 8 GB on each node, which are copied in 1 s, and flushed in 4 s by a node alone and in 8 s by all.
 fn job(rounds: usize, interval: f64) -> Job {
     Job {
         bytes: GB,
@@ -47,7 +47,7 @@ fn flushes_hide_behind_computing_where_there_is_time_and_show_where_there_is_non
     assert!(is_close(hidden.elapsed, 10.0 * 21.0, 1e-9), "{hidden:?}");
     assert!(is_close(hidden.settled, 10.0 * 21.0 + 8.0, 1e-9));
     assert_eq!((hidden.waiting, hidden.failures), (0.0, 0));
-    // 8 s a version go to the file system, and no two more than it has taken may be unflushed.
+    // A version takes 8 s to the file system, and at most two versions may be unflushed.
     let bound = system.run(&job(100, 1.0), 1).unwrap();
     assert!(
         is_close(bound.settled, 2.0 + 100.0 * 8.0, 1e-9),
@@ -64,7 +64,7 @@ fn every_other_version_is_flushed() {
         ..job(100, 1.0)
     };
     let outcome = system.run(&other, 1).unwrap();
-    // 25 versions of 8 s, the first copied after 4 rounds of 2 s.
+    // 25 versions take 8 s each. The first one is copied after 4 rounds of 2 s.
     assert!(
         is_close(outcome.settled, 8.0 + 25.0 * 8.0, 1e-9),
         "{outcome:?}"
@@ -89,7 +89,7 @@ fn one_node_slows_down_all() {
             .unwrap();
         outcome.elapsed / 400.0 - 1.0
     };
-    // The largest of n exponential draws has the n-th harmonic number as its mean.
+    // The mean of the largest of n exponential draws is the n-th harmonic number.
     let harmonic = |count: u32| (1..=count).map(|n| 1.0 / f64::from(n)).sum::<f64>();
     for nodes in [1, 16, 256] {
         let expected = 20.0 * (1.0 + 0.1 * harmonic(8 * nodes as u32));
@@ -130,7 +130,7 @@ fn gpus_of_a_node_are_one_node() {
     );
 }
 
-/// Means over seeds.
+/// Returns the mean over seeds.
 fn mean(system: &System, job: &Job, of: impl Fn(&JobOutcome) -> f64) -> f64 {
     let outcomes = (1..=24).map(|seed| system.run(job, seed).unwrap());
     outcomes.map(|outcome| of(&outcome)).sum::<f64>() / 24.0
@@ -138,7 +138,7 @@ fn mean(system: &System, job: &Job, of: impl Fn(&JobOutcome) -> f64) -> f64 {
 
 #[test]
 fn failures_cost_what_daly_says() {
-    // Copied versions are protected at once, and never lost.
+    // Copied versions are protected at once, and are never lost.
     let failing = System {
         network: 1e18,
         mtbf: 64.0 * 2000.0,
@@ -157,7 +157,7 @@ fn failures_cost_what_daly_says() {
         };
         let found = mean(&failing, &job, JobOutcome::efficiency);
         let (cost, mtbf) = (failing.cost(&job), 2000.0);
-        // To go on takes the time to read back, too.
+        // A restart takes the time of the read, too.
         let expected = daly_efficiency(interval, cost, 60.0 + cost, mtbf);
         assert!(
             is_close(found, expected, 0.01),
@@ -169,7 +169,7 @@ fn failures_cost_what_daly_says() {
 }
 
 #[test]
-fn what_other_nodes_keep_is_not_read_from_the_file_system() {
+fn versions_on_other_nodes_are_not_read_from_the_file_system() {
     let failing = System {
         mtbf: 64.0 * 600.0,
         replaced: 30.0,
@@ -190,7 +190,7 @@ fn what_other_nodes_keep_is_not_read_from_the_file_system() {
                 outcome.lost,
                 outcome.restarting,
             ];
-            // Work that is done again was copied, too, and counts twice.
+            // Repeated work was copied, too, and counts twice.
             assert!(parts.iter().sum::<f64>() >= outcome.elapsed * 0.999);
             outcome.from_shared as f64 / outcome.failures as f64
         });
@@ -250,7 +250,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn a_job_that_gets_no_further_ends_with_an_error() {
-    // A round takes 21 s, a node fails each 0.01 s; then a restart does not fit either.
+    // A round takes 21 s. In the first case some node fails every 0.01 s. In the second case a restart does not end between two failures.
     for (mtbf, replaced) in [(0.16, 0.0), (160.0, 1e6)] {
         let system = System {
             mtbf,

@@ -1,4 +1,4 @@
-//! The outcomes of simulations.
+//! Tests of the outcomes of simulations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -51,7 +51,7 @@ fn one_call_takes_latency_and_copy() {
     let workload = uniform(1, Order::Reverse, Hints::All);
     let outcome = Simulation::new(h100()).run(&[workload]).unwrap();
     let gpu = &outcome.clients[0];
-    // 10 µs and 128 MiB at 1458 GB/s, each way.
+    // Each way takes 10 µs and the time of 128 MiB at 1458 GB/s.
     assert_eq!(gpu.blocking_ns(), 2 * (10_000 + 92_057));
     assert_eq!(gpu.elapsed_ns, gpu.blocking_ns() + 20_000_000);
     assert_eq!((gpu.checkpointed, gpu.restored), (128 * MIB, 128 * MIB));
@@ -111,7 +111,7 @@ fn neighbours_slow_each_other_down_and_nodes_do_not() {
 }
 
 #[test]
-fn those_who_are_coupled_wait_for_the_slowest() {
+fn coupled_gpus_wait_for_the_slowest() {
     let shot = |compute_ns| {
         Shot {
             coupled: true,
@@ -126,11 +126,11 @@ fn those_who_are_coupled_wait_for_the_slowest() {
         .iter()
         .map(|gpu| gpu.stalls.barrier_ns)
         .collect();
-    // 10 times before a checkpoint, and 9 times before a restore: the first follows a checkpoint.
+    // The GPU waits before each of 10 checkpoints, and before 9 restores, as the first restore follows a checkpoint.
     assert!(waits[0] >= 19 * 2_000_000 && waits[1] == 0, "{waits:?}");
 }
 
-/// Ten steps with three slots: committed as an example of the form.
+/// A schedule of ten steps with three slots, as an example of the file's form.
 const SCHEDULE: &str = include_str!("data/revolve_10_3.json");
 
 #[test]
@@ -177,7 +177,7 @@ fn knowing_a_schedule_beforehand_pays() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_reason() {
+fn impossible_simulations_are_refused_with_a_reason() {
     let run = |hardware: Hardware, ops: Vec<Op>| {
         let after_restore = AfterRestore::Discard;
         Simulation::new(hardware)
@@ -263,7 +263,7 @@ fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
 }
 
 #[test]
-fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
+fn a_history_that_fits_is_not_flushed_unless_a_tier_is_eager() {
     let flushed = |eager: bool, workload: Workload| {
         let mut hardware = h100();
         hardware
@@ -276,7 +276,7 @@ fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
             .map(|hop| hop.bytes)
             .sum::<u64>()
     };
-    // Beside them, the device has room for one more.
+    // The device has room for one more version beside the history.
     let small = uniform(31, Order::Reverse, Hints::All);
     assert_eq!(flushed(false, small.clone()), 0);
     assert!(flushed(true, small) > 0);
@@ -287,7 +287,7 @@ fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
     assert!(flushed(true, medium) > down);
 }
 
-/// The goal for sizes that vary, and the use of the flushes that wait for it.
+/// Checks the goal for sizes that vary, and the benefit of a wait for flushes.
 #[test]
 fn shots_of_different_sizes_come_near_the_bound() {
     let hardware = h100();
@@ -314,14 +314,14 @@ fn shots_of_different_sizes_come_near_the_bound() {
         waits < 1.01,
         "all that is written last stays on the device: {waits}"
     );
-    // The bound is out of reach here: the next version was written long ago, when little else was there to be flushed.
+    // No plan reaches the bound here: the version that is read next was written first, when little else could be flushed.
     let sequential = lost(|_| Order::Sequential, false);
     assert!(sequential < 6.0, "{sequential}");
 }
 
 #[test]
 fn two_full_tiers_exchange_versions_that_are_read_again() {
-    // Each fourth version is read, twice. Device and host hold these, and are full of versions that nobody reads.
+    // Every fourth version is read twice. Device and host have room for these, and are full of versions that nobody reads.
     let shot = Shot {
         order: Order::Sequential,
         hints: Hints::All,
@@ -344,7 +344,7 @@ fn two_full_tiers_exchange_versions_that_are_read_again() {
             Hop::over(Link::own(1_000_000_000), 100_000),
         );
     let outcome = Simulation::new(hardware).run(&[shot.workload()]).unwrap();
-    // Of 30 restores, those are served by the host that come before the unread ones were written to the file. It was two thirds.
+    // The host serves only restores that come before the unread versions are written to the file. At first, two thirds of 30 came from the file.
     let below_ns = outcome.clients[0].stalls.restore_from_below_ns;
     let each_ns = 8 * MIB / 8 + 10_000;
     assert!(below_ns < 10 * each_ns, "{below_ns} ns");

@@ -1,4 +1,4 @@
-//! A sweep is the same everywhere and always, covers all that it names, and no run of it goes below the bound.
+//! A sweep of a seed is always the same, it has every kind of cell, and no run of it goes below the bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -22,7 +22,7 @@ impl Hash {
     }
 }
 
-/// Of everything that a run depends on, but nothing of how it is laid out in Rust.
+/// Returns a hash of all values on which a run depends. The layout of the types in Rust does not count.
 fn hash(cells: &[Cell]) -> u64 {
     let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     for cell in cells {
@@ -63,8 +63,7 @@ fn hash(cells: &[Cell]) -> u64 {
 
 #[test]
 fn the_recorded_sweeps_can_be_drawn_again() {
-    // The figures recorded in data/ are compared with these cells and no others: read the README there before changing
-    // them.
+    // The recorded figures in data/ belong to exactly these cells. Read the README there before you change them.
     assert_eq!(hash(&cells(1, 600)), 0xae94_b243_ad05_1f1f);
     assert_eq!(hash(&cells(2, 600)), 0x602f_e734_f618_0520);
 }
@@ -172,7 +171,7 @@ fn recorded_sizes_take_the_place_of_made_up_ones() {
     }
 }
 
-/// How many cells are run: `TIERFLOW_SWEEP_CELLS`, or a few.
+/// Returns the number of cells to run: `TIERFLOW_SWEEP_CELLS`, or a few.
 fn count() -> usize {
     tierflow_testing::variable("TIERFLOW_SWEEP_CELLS", 12)
 }

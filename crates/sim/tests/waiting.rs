@@ -1,5 +1,5 @@
-//! Algorithm 2 of VeloC (IPDPS'19) asks whether to write to the slower store or to wait for room. In a chain of tiers a checkpoint that
-//! waits is never later than one that is written past the full cache, but for the start of a pipeline: both need the same links.
+//! Algorithm 2 of VeloC (IPDPS'19) chooses between a write to the slower store and a wait for room. In a chain of tiers a checkpoint that
+//! waits is never later than one that is written past the full cache, except for the start of a pipeline, as both need the same links.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,10 +9,10 @@ use tierflow_sim::{Hardware, Hop, Link, Op, Simulation, Tier, UNLIMITED, Workloa
 
 const MIB: u64 = 1 << 20;
 
-/// The largest extent of the plan: bytes of which each hop has to carry the first ones before the next hop has work.
+/// The largest extent of the plan in bytes. Each hop must carry the first extent before the next hop has work.
 const EXTENT: u64 = 16 * MIB;
 
-/// Caches in MiB and rates of the hops in MB/s, none of which is faster than the one above it; the last tier holds everything.
+/// Draws caches in MiB and rates of the hops in MB/s. No hop is faster than the hop above it, and the last tier has no limit.
 fn chain() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((64_u64..512, 50_u64..5000), 2..5).prop_map(|mut tiers| {
         tiers.sort_by_key(|(_, rate)| std::cmp::Reverse(*rate));
@@ -52,7 +52,7 @@ fn workload(sizes: &[u64], pauses: &[u64]) -> Workload {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The fluid bound is below every schedule's time: also below that of one which writes past the cache whenever that is faster.
+    /// The fluid bound is below the time of every schedule, including one that writes past the cache whenever that is faster.
     #[test]
     fn no_choice_of_a_slower_tier_would_have_blocked_for_less(
         chain in chain(),
@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// Prints how much more than the bound checkpoints are blocked, for the book.
+/// Prints the ratio of the time for which checkpoints are blocked to the bound, for the book.
 #[test]
 fn how_much_is_lost_by_waiting() {
     use proptest::strategy::ValueTree;

@@ -1,4 +1,4 @@
-//! Wide cells in which a rule of the plan was found: each lost many times as much before.
+//! Wide cells that led to a rule of the plan. Each lost many times as much before its rule.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -6,7 +6,7 @@ use tierflow_plan::{Fifo, Lru};
 use tierflow_sim::sweep::{Cell, wide_cells};
 use tierflow_sim::{Simulation, fluid_bound};
 
-/// The seeds that the rules were developed with.
+/// The seed with which the rules were developed.
 const SEED: u64 = 5150;
 const LATER_SEED: u64 = 7001;
 
@@ -23,20 +23,20 @@ fn lost_ns(simulation: Simulation, cell: &Cell) -> f64 {
     outcome.unwrap().lost_ns() as f64
 }
 
-/// Returns the time that the default loses, over the bound.
+/// Returns the ratio of the time that the default loses to the bound.
 fn over_bound(cell: &Cell) -> f64 {
     let bound = fluid_bound(&cell.hardware, std::slice::from_ref(&cell.workload)).unwrap();
     lost_ns(Simulation::new(cell.hardware.clone()), cell) / bound.lost_ns as f64
 }
 
-/// Asserts that the default loses at most so many times the bound in a cell of a seed.
+/// Asserts that the default loses at most `most` times the bound in a cell of a seed.
 fn assert_over_bound(seed: u64, at: usize, most: f64) {
     let cell = cell_of(seed, at);
     let ratio = over_bound(&cell);
     assert!(ratio <= most, "{ratio} in {}", cell.name);
 }
 
-/// Returns the time that the default loses, over that of the better of LRU and FIFO.
+/// Returns the ratio of the time that the default loses to that of the better of LRU and FIFO.
 fn over_lru_and_fifo(at: usize) -> f64 {
     let cell = cell(at);
     let simulation = || Simulation::new(cell.hardware.clone());
@@ -45,7 +45,8 @@ fn over_lru_and_fifo(at: usize) -> f64 {
     lost_ns(simulation(), &cell) / lru.min(fifo)
 }
 
-/// The newest versions are read again and again, without hints: 11.5, 2.6 and 2.6 times the better of the two before.
+/// The newest versions are read again and again, without hints. Before the rule, the plan lost 11.5, 2.6 and 2.6 times as much as the better
+/// of LRU and FIFO.
 #[test]
 fn versions_that_return_soon_without_hints_are_kept() {
     for at in [46, 1, 19] {
@@ -54,13 +55,13 @@ fn versions_that_return_soon_without_hints_are_kept() {
     }
 }
 
-/// Versions are written and read in turn, all of it hinted: 9.7 times the bound before.
+/// Versions are written and read in turn, all hinted. Before the rule, the plan lost 9.7 times the bound.
 #[test]
 fn hinted_versions_to_come_do_not_weigh_as_if_all_were_held_at_once() {
     assert_over_bound(SEED, 102, 4.5);
 }
 
-/// Binomial checkpointing without hints reads a version again or drops it: 66.7 and 1.9 times the bound before.
+/// Binomial checkpointing without hints reads a version again or drops it. Before the rule, the plan lost 66.7 and 1.9 times the bound.
 #[test]
 fn the_version_read_last_is_neither_written_down_nor_given_up_before_another_is_read() {
     for at in [9, 159] {
@@ -68,38 +69,40 @@ fn the_version_read_last_is_neither_written_down_nor_given_up_before_another_is_
     }
 }
 
-/// Versions are read twice, in the same order. While the host gave up its replicas of what the device held, the plan lost 2.7 times the bound.
+/// Versions are read twice in the same order. While the host evicted its replicas of versions on the device, the plan lost 2.7 times the
+/// bound.
 #[test]
 fn a_version_that_is_read_again_stays_on_the_host_beside_the_device() {
     assert_over_bound(1_129_777, 280, 1.05);
 }
 
-/// Three readings follow each checkpoint. While they left it no room, the plan lost 7.8 times the bound.
+/// Three readings follow each checkpoint. While they left the next checkpoint no room, the plan lost 7.8 times the bound.
 #[test]
 fn the_next_checkpoint_finds_room_behind_the_readings_before_it() {
     assert_over_bound(1_130_444, 238, 1.5);
 }
 
-/// Versions are read in the order of writing. While checkpoints took the room of those that are read first, the plan lost 33.6 times the bound.
+/// Versions are read in the order of writing. While checkpoints took the room of versions that are read first, the plan lost 33.6 times the
+/// bound.
 #[test]
 fn checkpoints_leave_the_room_of_versions_that_are_read_first() {
     assert_over_bound(1_130_444, 131, 15.0);
 }
 
-/// The device holds 1.6 versions of 4 MiB. While none of them was cut, the plan lost 33.2 times the bound.
+/// The device holds 1.6 versions of 4 MiB. While the plan did not cut them, it lost 33.2 times the bound.
 #[test]
 fn small_caches_cut_versions_finer() {
     assert_over_bound(1_130_444, 279, 3.0);
 }
 
-/// Three readings follow each checkpoint, and both directions share the link to the host. While write-backs took half of it from what was read before the next
-/// checkpoint, the plan lost 8.7 times the bound.
+/// Three readings follow each checkpoint, and both directions share the link to the host. While write-backs took half of the link from the
+/// versions that are read before the next checkpoint, the plan lost 8.7 times the bound.
 #[test]
 fn over_a_shared_link_what_is_read_before_the_next_checkpoint_comes_up_first() {
     assert_over_bound(1_129_777, 91, 4.5);
 }
 
-/// The gaps between others cut versions into a hundred pieces. While each moved by itself, the plan lost 2.3 times the bound.
+/// The gaps between other versions cut versions into a hundred pieces. While each piece moved alone, the plan lost 2.3 times the bound.
 #[test]
 fn short_extents_that_move_together_use_the_link() {
     assert_over_bound(1_129_888, 30, 1.2);

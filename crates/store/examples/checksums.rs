@@ -1,4 +1,4 @@
-//! Measures the share of a disk transfer's time that checksums of scratch storage take: transfers of 4 MiB, with direct I/O.
+//! Measures the share of checksums in the time of a disk transfer to scratch storage, for transfers of 4 MiB with direct I/O.
 //!
 //! `cargo run --release -p tierflow-store --example checksums -- DIRECTORY [ROUNDS]`
 
@@ -17,13 +17,13 @@ struct Times {
     read: Duration,
 }
 
-/// Bytes at an address that direct I/O takes.
+/// Returns the part of `memory` that begins at an address which direct I/O accepts.
 fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let from = memory.as_ptr().align_offset(4096);
     &mut memory[from..from + BLOCK]
 }
 
-/// Writes and reads all blocks by so many threads, as an engine's workers do.
+/// Writes and reads all blocks by `threads` threads, as an engine's workers do.
 fn transfer(storage: &dyn Storage, threads: usize) -> tierflow_store::Result<Times> {
     let all = |is_write: bool| {
         let begun = Instant::now();
@@ -53,7 +53,7 @@ fn transfer(storage: &dyn Storage, threads: usize) -> tierflow_store::Result<Tim
     })
 }
 
-/// The median of times, in seconds.
+/// Returns the median of times in seconds.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or_default()
@@ -70,7 +70,7 @@ fn main() -> tierflow_store::Result<()> {
     for threads in [1, 4] {
         let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
         for _ in 0..rounds.unwrap_or(5) {
-            // In turns, so that both meet the same disk.
+            // Both storages take turns, so that they meet the same disk.
             times[0].push(transfer(&*plain, threads)?);
             times[1].push(transfer(&verified, threads)?);
         }

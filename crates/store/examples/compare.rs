@@ -1,12 +1,12 @@
-//! How fast two histories are compared, beside a plain read of their files, and what is found.
+//! Measures the speed of a comparison of two histories beside a plain read of their files, and checks the differences that it finds.
 //!
 //! `cargo run --release -p tierflow-store --example compare -- DIRECTORY GIB`
 //!
-//! Three histories have GIB versions each, of 1 GiB of `f32` in 16 regions; no more than two of them are there at a time. The second one
-//! has one other value in its last version. All values of the third one differ from those of the first one, by up to nine tenths of the
-//! tolerance, but for a million planted ones that differ by more. The writer counts those that are beyond the tolerance in each region, and
-//! the comparison has to find the same number, first place, largest distance and its place. Each look begins with an empty page cache,
-//! where the caller may empty it. The directory is left empty.
+//! Three histories have GIB versions each, of 1 GiB of `f32` in 16 regions. No more than two of them exist at a time. The second history
+//! has one other value in its last version. All values of the third history differ from those of the first by up to nine tenths of the
+//! tolerance, except a million planted ones that differ by more. The writer counts the values beyond the tolerance in each region, and
+//! the comparison must find the same number, first place, largest distance and its place. Each measurement begins with an empty page
+//! cache if the caller may empty it. The directory is left empty.
 #![allow(clippy::unwrap_used, reason = "an example ends with the first error")]
 
 use rustix::fs::OFlags;
@@ -21,12 +21,12 @@ use tierflow_store::{Difference, Options, Region, Repository, Snapshot};
 /// Values of a version, and of one of its regions.
 const VALUES: usize = 1 << 28;
 const REGION: usize = VALUES / 16;
-/// Planted differences of a history, about.
+/// Approximate number of planted differences of a history.
 const PLANTED: usize = 1_000_000;
 const WITHIN: f64 = 1e-6;
-/// Memory that is read into begins at a multiple of so many bytes.
+/// Alignment of buffers for reads in bytes.
 const BLOCK: usize = 4096;
-/// Looks at the third history, of which the medians count.
+/// Comparisons of the third history. The medians count.
 const ROUNDS: usize = 5;
 
 /// Returns a number in 0..1 that depends on the seed and the index alone.
@@ -37,7 +37,7 @@ fn drawn(seed: u64, index: usize) -> f32 {
     (bits >> 40) as f32 / (1 << 24) as f32
 }
 
-/// Writes a history whose values `change` makes of the first one's.
+/// Writes a history. `change` makes its values from those of the first history.
 fn write(place: &Path, versions: u64, change: impl Fn(u64, &mut [f32])) {
     let repository = Repository::open(place, Options::default()).unwrap();
     for version in 0..versions {
@@ -66,7 +66,7 @@ fn changed(version: u64, values: &mut [f32], versions: u64) {
     for (index, value) in values.iter_mut().enumerate() {
         let share = 2.0 * drawn(version + 1000, index) - 1.0;
         let size = match drawn(version + 2000, index) * rarity < 1.0 {
-            // From 1.1 tolerances up to a thousand.
+            // Planted differences are from 1.1 to 1100 tolerances.
             true => 1.1 * 1000_f32.powf(share.abs()),
             false => 0.9 * share.abs(),
         };
@@ -74,7 +74,7 @@ fn changed(version: u64, values: &mut [f32], versions: u64) {
     }
 }
 
-/// Returns what lies beyond the tolerance in each region of a version, by arithmetic of its own.
+/// Returns the difference beyond the tolerance in each region of a version, computed without the library.
 fn expected(version: u64, values: &[f32]) -> Vec<Option<Difference>> {
     let regions = values.chunks(REGION).enumerate();
     let of = |(number, values): (usize, &[f32])| {
@@ -106,7 +106,7 @@ fn empty_page_cache() {
     }
 }
 
-/// Reads all files of both past the page cache, with as many threads as a comparison has, and returns GB/s.
+/// Reads all files of both histories past the page cache, with as many threads as a comparison has. Returns GB/s.
 fn read_plainly(places: [&Path; 2]) -> f64 {
     empty_page_cache();
     let files = places
@@ -153,7 +153,7 @@ fn read_plainly(places: [&Path; 2]) -> f64 {
 struct Compared {
     /// The differences of each version's regions.
     versions: Vec<Vec<Option<Difference>>>,
-    /// Bytes read of both, in a second.
+    /// Bytes of both histories that were read in a second.
     rate: f64,
 }
 
@@ -195,7 +195,7 @@ fn compare(name: &str, [left, right]: [&Path; 2], within: Option<f64>) -> Compar
     }
 }
 
-/// The bytes of a history's files beside those of its values, as a share of these.
+/// Returns the bytes of a history's files beyond those of its values, as a share of the latter.
 fn overhead(place: &Path, versions: u64) -> f64 {
     let files = read_dir(place.join("rank-0")).unwrap();
     let bytes: u64 = files

@@ -1,4 +1,4 @@
-//! Repositories over blobs in memory: removals beside saves, and panics.
+//! Tests of repositories over blobs in memory: removals beside saves, and panics.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -18,7 +18,7 @@ use tierflow_store::{
 type Blob = (u64, Arc<Vec<u8>>);
 type Hook = Mutex<Box<dyn Fn() + Send + Sync>>;
 
-/// Blobs in memory, and what is called before each removal and each write.
+/// Blobs in memory, and functions that are called before each removal and each write.
 struct Memory {
     blobs: Mutex<BTreeMap<String, Blob>>,
     tags: AtomicU64,
@@ -168,7 +168,7 @@ fn a_save_waits_for_all_removals_of_its_version() {
         there.recv().unwrap();
         let first = scope.spawn(remove);
         there.recv().unwrap();
-        // The hooks are taken from the end: the removal that came last is let go first.
+        // The hooks are taken from the end, so the removal that came last is let go first.
         go_on.remove(0).send(()).unwrap();
         first.join().unwrap().unwrap();
         let saved = scope.spawn(|| save(repository, 1, 2));

@@ -1,4 +1,4 @@
-//! A piece that is not wanted any more is read, and copied, no further than to its next block.
+//! A read or copy of a cancelled piece stops at its next block.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tierflow_store::{Error, Options, Piece, Region, Repository, Snapshot, Vault};
 
-/// Bytes of eight blocks.
+/// Bytes of a piece: eight blocks.
 const SIZE: usize = 32 << 20;
 
 /// Reads or copies a piece.
 type Way<'a> = dyn FnMut(&Piece) -> tierflow_store::Result<()> + 'a;
 
-/// Cancelled once it was asked for the third block.
+/// Returns a piece that is cancelled at its third block, and the number of blocks at which the piece was asked.
 fn cancelled(repository: &Repository) -> (Piece, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let asks = Arc::clone(&asked);
@@ -22,7 +22,7 @@ fn cancelled(repository: &Repository) -> (Piece, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn whoever_reads_it() {
+fn a_cancelled_piece_is_read_and_copied_to_its_next_block_at_most() {
     let home = tempfile::tempdir().unwrap();
     let open = |name: &str| Repository::open(home.path().join(name), Options::default()).unwrap();
     let (from, to) = (open("from"), open("to"));
@@ -41,7 +41,7 @@ fn whoever_reads_it() {
         let (piece, asked) = cancelled(&from);
         let read = way(&piece);
         assert!(matches!(read, Err(Error::Cancelled)), "{read:?}");
-        // Those that read side by side each ask once more.
+        // Each of the threads that read side by side may ask once more.
         let asked = asked.load(Ordering::Relaxed);
         assert!(asked < 8, "{asked} blocks of 8");
         assert!(to.versions().unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Group commit: threads that save small versions at the same time, and what each of them may rely on when its call returns.
+//! Tests of group commit: threads save small versions at the same time, and each version is there when its call returns.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -41,10 +41,10 @@ fn side_by_side(work: impl Fn(u64) + Sync) {
     });
 }
 
-/// The versions of a thread: the later ones have fewer, so that fewer and fewer save at the same time.
+/// Returns the versions of a thread. Later threads have fewer, so that fewer and fewer threads save at the same time.
 fn versions_of(thread: u64) -> impl Iterator<Item = Vec<u64>> {
     let first = thread * 1_000;
-    // Now and then several in one call.
+    // Some calls save several versions.
     (0..40 - thread).map(move |call| {
         let from = first + 5 * call;
         (from..=from + (thread + call) % 5).collect()
@@ -63,7 +63,7 @@ fn all_are_there(repository: &Repository) {
 }
 
 #[test]
-fn what_was_saved_is_there_when_the_call_returns() {
+fn a_saved_version_is_there_when_the_call_returns() {
     let home = tempfile::tempdir().unwrap();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     side_by_side(|thread| {

@@ -1,4 +1,4 @@
-//! Pieces and arrays that are compared.
+//! Tests of comparisons of pieces and arrays.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -11,7 +11,7 @@ use tierflow_store::container::Element;
 use tierflow_store::{Comparison, Error, Options, Piece, Region, Repository, Snapshot};
 use tierflow_testing::assert_matches;
 
-/// A history of one version, the 1st.
+/// A history of one version, number 1.
 struct Saved {
     directory: TempDir,
     repository: Repository,
@@ -34,7 +34,7 @@ impl Saved {
     }
 }
 
-/// How far two elements of each type are apart: read in another way than the library reads them.
+/// Returns the distance of two elements of any type. The code is independent of the library's.
 fn distance(element: Element, a: &[u8], b: &[u8]) -> f64 {
     let float = |bytes: &[u8]| match bytes.len() {
         4 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
@@ -83,9 +83,9 @@ const ELEMENTS: &[Element] = &[
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Each difference that an independent comparison of elements finds is found, and no other.
+    /// The library finds the differences that an independent comparison of elements finds, and no others.
     #[test]
-    fn what_differs_is_found_and_nothing_else(
+    fn differences_are_found_and_nothing_else(
         element in proptest::sample::select(ELEMENTS),
         before in 0_usize..3000,
         count in 1_u64..400_000,
@@ -109,7 +109,7 @@ proptest! {
             let at = index.index(b.len());
             b[at] ^= value;
         }
-        // A region of bytes in front moves the other within its blocks, in both pieces or in one.
+        // A region in front moves the compared region within its blocks, in both pieces or in one.
         let (front, other_front) = (vec![1; before], vec![1; before * (seed as usize % 2)]);
         let shape = [count];
         let array = |bytes| match element {
@@ -156,7 +156,7 @@ fn equal_blocks_are_not_read() {
     values[7_000_000] += 0.25;
     let array = bytes(&values);
     let right = Saved::of(&[Region::new("wave", &array).array(Element::F32, &shape)]);
-    // A block that both have alike is damaged in both. Nobody sees it, as nobody reads it.
+    // An equal block is damaged in both pieces. The comparison does not notice, as it does not read equal blocks.
     for saved in [&left, &right] {
         let path = path_of(saved.directory.path(), 1);
         let mut file = std::fs::read(&path).unwrap();

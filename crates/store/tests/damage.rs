@@ -1,4 +1,4 @@
-//! Files that are no longer what was written: found, named, and an older version offered.
+//! Damage to files is found and named, and an older version is offered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -8,7 +8,7 @@ use histories::{path_of, save, version_of};
 use std::path::{Path, PathBuf};
 use tierflow_store::{Error, Options, Region, Repository, Snapshot};
 
-/// A repository of three small versions, and its one segment.
+/// Makes a repository of three small versions. Returns its directory and its only segment.
 fn small() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
@@ -28,7 +28,7 @@ fn listed(directory: &Path) -> (Repository, Vec<u64>) {
     (repository, versions)
 }
 
-/// Every version that is listed and can be restored is right; says how many those are.
+/// Asserts that each listed version is right or damaged. Returns the number of right ones.
 fn right_ones(repository: &Repository, versions: &[u64]) -> usize {
     let mut right = 0;
     for version in versions {
@@ -98,7 +98,7 @@ fn a_segment_that_was_not_closed_may_end_anywhere() {
     std::fs::remove_file(&segment).unwrap();
     let mut most = [0; 2];
     for length in (0..whole.len()).step_by(64) {
-        // Cut off, and followed by what was reserved but never written.
+        // The segment is cut off, or cut off and followed by reserved bytes that were never written.
         for (kind, tail) in [0, 3 * 4096].into_iter().enumerate() {
             let mut bytes = whole[..length].to_vec();
             bytes.resize(
@@ -119,7 +119,7 @@ fn a_segment_that_was_not_closed_may_end_anywhere() {
             let taken = Repository::open(directory.path(), Options::default()).unwrap();
             assert_eq!(taken.versions().unwrap().len(), versions.len());
             assert_eq!(taken.scrub(None, &|_, _| {}).unwrap().damage, []);
-            // The first change of the directory closes what a crash left.
+            // The first change of the directory closes the segment that a crash left.
             taken.remove(&[99].into()).unwrap();
             drop(taken);
             assert!(!open.exists(), "{length} bytes: it is closed");

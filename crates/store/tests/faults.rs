@@ -1,4 +1,4 @@
-//! Disks that are full, fail, write half, and cannot rename.
+//! Tests with disks that are full, fail, write only a part, or cannot rename.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -24,12 +24,13 @@ fn numbers(repository: &Repository) -> Vec<u64> {
     versions.into_iter().map(|info| info.version).collect()
 }
 
-/// Writes to a file of its own what is not quite small.
+/// Returns options with which a version of 100 kB and more has a file of its own.
 fn options() -> Options {
     Options::default().packed_below(100_000)
 }
 
-/// What is listed after faults: all that was reported as saved, all of it whole, and nothing half-written beside it.
+/// Asserts that after faults each version that was reported as saved is listed, that each listed version is whole, and that no
+/// half-written file is left.
 fn check(directory: &std::path::Path, saved: &[u64]) {
     for repository in [
         Repository::read_only(directory, Options::default()).unwrap(),
@@ -44,7 +45,7 @@ fn check(directory: &std::path::Path, saved: &[u64]) {
             version_of(&repository, version, length_of(version));
         }
         assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
-        // What was left half-written goes before the first change, not when the directory is opened.
+        // The first change of the directory removes half-written files. The opening does not.
         repository.remove(&BTreeSet::new()).unwrap();
     }
     let files = std::fs::read_dir(directory.join("rank-0")).unwrap();
@@ -86,7 +87,7 @@ fn no_fault_is_taken_for_success() {
             !histories::path_of(directory.path(), 6).exists(),
             "nothing under the final name"
         );
-        // When the disk is well again, so is the repository.
+        // The repository works again once the disk does.
         switch(&faults).store(false, Relaxed);
         for version in [6, 7, 8] {
             try_to_save(&repository, version, length_of(version)).unwrap();
@@ -115,7 +116,7 @@ fn a_fault_at_any_step_loses_nothing_that_was_reported() {
         if repository.prune(&Retention::newest(6)).is_ok() && saved.len() > 6 {
             saved.drain(..saved.len() - 6);
         } else {
-            // It may have gone half of the way.
+            // A failed removal may have removed some of the versions.
             saved.drain(..saved.len().saturating_sub(6));
         }
         faults.every_nth.store(0, Relaxed);
@@ -125,7 +126,7 @@ fn a_fault_at_any_step_loses_nothing_that_was_reported() {
 }
 
 #[test]
-fn what_cannot_be_read_now_is_not_called_lost() {
+fn a_piece_that_cannot_be_read_now_is_not_called_lost() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Arc::<Faults>::default();
     let options = options().faults(Arc::clone(&faults));

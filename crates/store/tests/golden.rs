@@ -1,4 +1,4 @@
-//! Directories that were written in format 1 stay readable, can be taken over, and give way to what is written now.
+//! Directories in format 1 stay readable. A new run can take them over, and replace their versions.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -8,10 +8,10 @@ use histories::{bytes_of, save, version_of};
 use std::path::Path;
 use tierflow_store::{Options, Repository};
 
-/// Versions and their lengths: packed, alone, a difference; 4 to 6 lie in a segment that was not closed.
+/// Versions and their lengths: packed ones, one in its own file, and a difference. Versions 4 to 6 are in a segment that was not closed.
 const ALONE: [(u64, usize); 6] = [(1, 300), (2, 700), (3, 6_001), (4, 300), (5, 3_000), (6, 0)];
 
-/// A copy that may be written.
+/// Returns a copy of a golden directory that the test may write.
 fn copied(name: &str) -> tempfile::TempDir {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let home = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn one_rank() {
     assert_eq!(old.head().epoch, 0);
     save(&repository, 7, 100);
     assert_eq!(repository.own_piece(7).unwrap().head().epoch, 1);
-    // A copy is the same piece.
+    // The copy of a piece has the same bytes.
     let other = tempfile::tempdir().unwrap();
     let other = Repository::open(other.path(), Options::default()).unwrap();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Untrusted bytes. The fuzz target `records` does the same for longer.
+//! Tests with untrusted bytes. The fuzz target `records` does the same for longer.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
@@ -42,13 +42,13 @@ fn file(head: &Head) -> Vec<u8> {
     file
 }
 
-/// Sets the head's checksum right.
+/// Corrects the head's checksum.
 fn seal(file: &mut [u8]) {
     let sum = checksum(&file[..504]);
     file[504..512].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// All that is found, checked to be within the bytes and to be what would be written.
+/// Returns the heads that are found in the bytes. Asserts that each lies within them and is encoded to the same bytes.
 fn records(bytes: &[u8]) -> Vec<Head> {
     let mut heads = Vec::new();
     let end = scan(bytes, 0, |found| {
@@ -69,7 +69,7 @@ fn records(bytes: &[u8]) -> Vec<Head> {
 fn every_field_that_lies_is_found_out() {
     let head = sound();
     assert_eq!(records(&file(&head)), [head]);
-    // A field, and a value with a right checksum that cannot be.
+    // Places of fields, each with an impossible value. The checksum is corrected.
     let wrong: [(usize, u64, &str); 22] = [
         (0, 0, "the magic"),
         (8, 1, "an epoch in format 1"),
@@ -103,7 +103,7 @@ fn every_field_that_lies_is_found_out() {
     }
 }
 
-/// A checkpoint of 96 bytes that lies as 48, and the two arrays that it becomes.
+/// Returns the head of a checkpoint of 96 bytes that is stored in 48, with the two arrays that it decodes to.
 fn encoded() -> Head {
     let part = |name: &str, offset, shape: &[u64]| RegionInfo {
         name: name.to_owned(),
@@ -147,7 +147,7 @@ fn parts_that_lie_are_found_out() {
 
 #[test]
 fn a_head_is_not_believed_about_its_length() {
-    // A payload that the file does not have is not allocated.
+    // No memory is allocated for a payload that the file does not have.
     let mut head = sound();
     head.payload_length = 1 << 40;
     head.block_bytes = 1 << 30;
@@ -172,7 +172,7 @@ fn a_copy_of_a_file_in_a_payload_is_no_version() {
         let snapshot = Snapshot::new(1, &regions);
         repository.save(&snapshot).unwrap();
     }
-    // With the outer head destroyed, the inner one comes into sight.
+    // Without the outer head, the search finds the inner one.
     let segment = directory.path().join("rank-0/s00000000000000000001.tfs");
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[40] ^= 1;

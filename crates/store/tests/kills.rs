@@ -1,5 +1,5 @@
 //! A process that saves and prunes is killed at random instants, again and again on one directory. Every version that
-//! it reported as saved and had no leave to prune comes back bit for bit, and whatever is listed is whole.
+//! it reported as saved and was not allowed to prune comes back bit for bit, and each listed version is whole.
 //!
 //! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 20.
 
@@ -14,10 +14,10 @@ use tierflow_store::{Options, Repository, Retention};
 use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_KILLS_DIRECTORY";
-/// What the child prunes to: of the versions reported, these stay.
+/// Versions that the child keeps when it prunes.
 const NEWEST: usize = 12;
 
-/// Small, middling, and large enough for a file and several threads.
+/// Returns the bytes of a version: small, medium, or large enough for a file of its own and several threads.
 fn length_of(version: u64) -> usize {
     match version % 7 {
         0 => 3_000_000 + (version as usize % 100_000),
@@ -26,7 +26,7 @@ fn length_of(version: u64) -> usize {
     }
 }
 
-/// The process that is killed. As a test of its own, without its directory, it has nothing to do.
+/// The process that is killed. Does nothing without a directory, as in an ordinary run of all tests.
 #[test]
 fn child() {
     let Ok(directory) = std::env::var(CHILD) else {
@@ -48,13 +48,13 @@ fn child() {
     }
 }
 
-/// Runs the child until it is killed, at any time. Returns the versions that it reported.
+/// Runs the child until it is killed at a random time. Returns the versions that it reported.
 fn killed(directory: &std::path::Path, draws: &mut Draws) -> BTreeSet<u64> {
     let mut child = this_test("child");
     let mut child = Process::start(child.env(CHILD, directory), "saved ");
     let mut reports = child.live(draws, 2_000..252_000);
     reports.extend(child.kill());
-    // The last one may be cut off.
+    // The kill may cut off the last report.
     reports.iter().filter_map(|r| r.parse().ok()).collect()
 }
 
@@ -72,7 +72,7 @@ fn check(repository: &Repository, reported: &BTreeSet<u64>) {
             "version {version} is torn"
         );
     }
-    // A version that was saved, and not reported before the kill, counts among the newest too.
+    // A version that was saved but not reported before the kill is among the newest, too.
     let newest = listed.last().copied().unwrap_or_default();
     for version in reported {
         let kept = version + NEWEST as u64 > newest;
@@ -92,7 +92,7 @@ fn no_kill_loses_or_tears_a_version() {
     let mut draws = Draws::fresh();
     for _ in 0..kills {
         reported.extend(killed(directory.path(), &mut draws));
-        // As another process sees it, and as the one that takes over does.
+        // A reader and the next writer must find the same.
         check(
             &Repository::read_only(directory.path(), Options::default()).unwrap(),
             &reported,

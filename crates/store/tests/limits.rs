@@ -1,4 +1,4 @@
-//! A limit of a file's size is a full disk, and not the end of the process.
+//! A write beyond the limit of a file's size fails as on a full disk, and does not end the process.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -19,12 +19,12 @@ fn limited<T>(call: impl FnOnce() -> T) -> T {
     done
 }
 
-// The limit is the process's: this is the only test here.
+// The limit holds for the whole process, so this file has one test.
 #[test]
 fn a_file_beyond_its_limit_is_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
-    // Pieces with a file of their own, and pieces that share one.
+    // A large piece has a file of its own, and small ones share one.
     let (large, small) = (vec![7; 4 << 20], vec![7; 100_000]);
     let save = |version, bytes: &[u8]| {
         let regions = [Region::new("all", bytes)];
@@ -46,7 +46,7 @@ fn a_file_beyond_its_limit_is_a_full_disk() {
     let block = &block[start..start + 4096];
     let refused = limited(|| scratch.write_at(LIMIT, block));
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
-    // Without the limit all goes on.
+    // Without the limit, all calls succeed again.
     scratch.write_at(LIMIT, block).unwrap();
     save(20, &large).unwrap();
     save(21, &small).unwrap();

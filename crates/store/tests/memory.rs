@@ -1,4 +1,4 @@
-//! Memory that pieces take beside the caller's.
+//! Measures the memory that saves take beside the caller's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -6,12 +6,12 @@ use std::sync::Barrier;
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 const THREADS: usize = 4;
-/// Bytes of a piece: parts for all threads.
+/// Bytes of a piece, enough for a part of each thread.
 const SIZE: usize = 32 << 20;
 /// Bytes of one buffer.
 const BUFFER: u64 = 4 << 20;
 
-/// Bytes of this process, as the kernel counts them.
+/// Returns a number of bytes from this process's status by its name.
 fn status(word: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(word)).unwrap();
@@ -23,7 +23,7 @@ fn status(word: &str) -> u64 {
         << 10
 }
 
-/// The only test of this file, as it looks at the memory of the whole process.
+/// Pieces that are saved at the same time share the buffers of one. The file has one test, as it measures the memory of the process.
 #[test]
 fn pieces_that_are_saved_at_a_time_share_the_buffers_of_one() {
     let home = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ fn pieces_that_are_saved_at_a_time_share_the_buffers_of_one() {
         let regions = [Region::new("state", &bytes)];
         repository.save(&Snapshot::new(version, &regions)).unwrap();
     };
-    // Code and the catalog's memory are there after the first.
+    // The first save loads code, and allocates the catalog's memory.
     save(0);
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");

@@ -1,4 +1,4 @@
-//! Names of regions of up to 1 KiB and types since format 4, and that nothing else of what is written changed.
+//! Tests of format 4, which has region names of up to 1 KiB and more types. Heads that need neither are written as before.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -40,7 +40,7 @@ fn head(epoch: u32, regions: Vec<RegionInfo>, parts: Vec<RegionInfo>) -> Head {
     }
 }
 
-/// A name of so many bytes. One of more than 40 has a character across the 40th.
+/// Returns a name of `bytes` bytes. If it is longer than 40, a character lies across the 40th byte.
 fn name_of(bytes: usize) -> String {
     let start = format!("{}ä", "n".repeat(39));
     match bytes {
@@ -54,7 +54,7 @@ fn format_of(head: &[u8]) -> u32 {
 }
 
 #[test]
-fn what_needs_nothing_new_is_written_as_before() {
+fn heads_without_new_features_are_written_as_before() {
     let forty = "a".repeat(40);
     let plain = || {
         vec![
@@ -73,7 +73,7 @@ fn what_needs_nothing_new_is_written_as_before() {
         head(4, encoded, parts),
     ];
     let sums = heads.map(|head| (checksum(&head.encode().unwrap()), head.content()));
-    // As the code wrote them that knew formats 1 to 3 alone.
+    // The checksums of heads that the code for formats 1 to 3 wrote.
     let before = [
         (2_473_898_526_653_484_951, 110_507_544_408_867_629),
         (13_431_612_059_652_636_759, 110_507_544_408_867_629),
@@ -110,7 +110,7 @@ fn a_head_without_room_for_its_names_is_refused() {
     assert!(Head::decode(&head.encode().unwrap()).is_ok());
     head.length = 1024;
     assert!(head.encode().is_err());
-    // A row that asks for more than is there, under a sound checksum.
+    // A row claims a longer name than the head has, with a right checksum.
     head.length = 1280;
     let mut bytes = head.encode().unwrap();
     let row = 96;
@@ -123,7 +123,7 @@ fn a_head_without_room_for_its_names_is_refused() {
     }
 }
 
-/// What lies in the golden directory: names by their lengths, and what the regions are.
+/// Regions in the golden directory: the lengths of their names, and their types.
 const REGIONS: [(usize, Element); 5] = [
     (1, Element::F64),
     (40, Element::Bool),
@@ -180,7 +180,7 @@ fn long_names_come_back_from_a_directory() {
     check(&Repository::read_only(home.path(), Options::default()).unwrap());
 }
 
-/// The directory holds what [`save`] wrote when format 4 was new.
+/// The directory has the versions that [`save`] wrote when format 4 was new.
 #[test]
 fn the_golden_directory_is_read() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/names");

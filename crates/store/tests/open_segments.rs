@@ -1,5 +1,6 @@
-//! Segments that a crash left open, with every byte of them damaged: at most the version that is hit is lost, it is said, and
-//! nothing that is not understood is removed. `TIERFLOW_FLIPS=1` takes over after each of them, as against every 17th.
+//! Tests of segments that a crash left open, with damage to each of their bytes. At most the version with the damaged byte is lost, the
+//! damage is reported, and damaged bytes are not removed. With `TIERFLOW_FLIPS=1`, a new writer takes over after each damaged byte, and
+//! by default after every 17th.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -17,7 +18,7 @@ fn length_of(version: u64) -> usize {
     [40, 700, 4_000][version as usize % 3]
 }
 
-/// Six versions in five batches, in a segment that was not closed.
+/// Makes a segment that was not closed, of six versions in five batches. Returns its directory, its path and its bytes.
 fn left() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let home = fast_home();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
@@ -45,7 +46,7 @@ fn put(home: &Path, segment: &Path, bytes: &[u8]) {
     fs::write(segment, bytes).unwrap();
 }
 
-/// How many versions cannot be restored; what can be is right.
+/// Returns the number of versions that cannot be restored. Asserts that the others are right.
 fn lost(repository: &Repository) -> u64 {
     let restored = |version: &u64| {
         let piece = repository.piece(*version);
@@ -75,11 +76,11 @@ fn a_flipped_bit_anywhere_costs_one_version_at_most() {
         if at % step > 0 {
             continue;
         }
-        // The one that takes over, and the one after.
+        // The writer that takes over, and the next one.
         for life in 0..2 {
             let taken = Repository::open(home.path(), Options::default()).unwrap();
             assert_eq!(lost(&taken), seen, "byte {at}, life {life}");
-            // Opening reads alone: the first change closes the segment.
+            // Opening only reads. The first change closes the segment.
             assert_eq!(segment.exists(), life == 0, "byte {at}");
             taken.remove(&BTreeSet::new()).unwrap();
             assert_eq!(lost(&taken), seen, "byte {at}, life {life}, closed");
@@ -100,11 +101,11 @@ fn a_flipped_bit_anywhere_costs_one_version_at_most() {
 }
 
 #[test]
-fn what_was_never_ended_goes_without_a_word() {
+fn records_that_were_never_finished_are_dropped_silently() {
     let (home, segment, whole) = left();
     let pages = whole.len() / 4096;
     for page in 0..pages {
-        // What lies behind was not written, or alone was not.
+        // All pages from this one on were not written.
         let mut cut = whole.clone();
         cut[page * 4096..].fill(0);
         put(home.path(), &segment, &cut);
@@ -147,7 +148,7 @@ fn a_segment_beside_a_closed_one_of_its_number_is_not_lost() {
     let taken = Repository::open(home.path(), Options::default()).unwrap();
     taken.remove(&BTreeSet::new()).unwrap();
     drop(taken);
-    // As a recovery that stopped at damage left it: the closed one has less.
+    // The closed segment has fewer records, as if a recovery stopped at damage.
     let closed = segment.with_extension("tfs");
     let repository = tempfile::tempdir().unwrap();
     {
@@ -165,7 +166,7 @@ fn a_segment_beside_a_closed_one_of_its_number_is_not_lost() {
     taken.remove(&BTreeSet::new()).unwrap();
     assert_eq!((lost(&taken), taken.damage()), (0, vec![]));
     drop(taken);
-    // And goes where it holds nothing else.
+    // The open segment is removed if it has no other records.
     fs::write(&segment, &whole).unwrap();
     let taken = Repository::open(home.path(), Options::default()).unwrap();
     assert_eq!(lost(&taken), 0);

@@ -1,4 +1,4 @@
-//! Parts of regions, for readers that want rows of an array.
+//! Tests of reads of parts of regions, such as rows of an array.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -54,7 +54,7 @@ fn parts_of_all_regions_come_back_as_if_they_were_one() {
     let all = contents.concat();
     let mut word = 1_u64;
     for _ in 0..50 {
-        // Three cuts make two parts with a gap, from right to left.
+        // Four cuts make two parts with a gap, from right to left.
         let mut cuts = [0; 4].map(|_| {
             word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
             (word >> 33) as usize % (all.len() + 1)

@@ -1,5 +1,5 @@
-//! Directories that are moved, locks that are removed, and names that are taken: nothing is written where it would not be found, and
-//! nothing is written over.
+//! Directories are moved, locks are removed, and names are taken by other files: nothing is written where it would not be found, and no
+//! other file is overwritten.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -20,7 +20,7 @@ fn removing_the_lock_lets_no_other_process_in() {
     fs::remove_file(home.path().join("rank-0/lock")).unwrap();
     let second = Repository::open(home.path(), Options::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
-    // That start made the file anew, and holds it no more.
+    // The refused writer made the lock file anew, and does not hold it.
     let others = Repository::read_only(home.path(), Options::default()).unwrap();
     assert!(others.has_writer().unwrap());
     save(&first, 2, 100);
@@ -47,11 +47,11 @@ fn a_directory_that_is_moved_away_is_noticed() {
             fs::rename(&path, &away).unwrap();
             let error = try_to_save(&repository, 2, length).unwrap_err();
             assert!(matches!(error, Error::Vanished { .. }), "{error}");
-            // Another that is put in its place is none either.
+            // A new directory of the same path is not used either.
             fs::create_dir(&path).unwrap();
             let error = try_to_save(&repository, 3, length).unwrap_err();
             assert!(matches!(error, Error::Vanished { .. }), "{error}");
-            // Back where it was, it is used again.
+            // The old directory is used again once it is back.
             fs::remove_dir(&path).unwrap();
             fs::rename(&away, &path).unwrap();
             save(&repository, 4, length);
@@ -61,11 +61,11 @@ fn a_directory_that_is_moved_away_is_noticed() {
 }
 
 #[test]
-fn what_another_wrote_under_the_name_is_not_written_over() {
+fn a_file_of_another_writer_is_not_overwritten() {
     let home = tempfile::tempdir().unwrap();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     save(&repository, 1, 100);
-    // As a second writer that believed to be the only one.
+    // The files of a second writer that does not know of this one.
     for name in ["v00000000000000000002.tfc", "s00000000000000000001.tfs"] {
         fs::write(home.path().join("rank-0").join(name), b"theirs").unwrap();
     }
@@ -79,7 +79,7 @@ fn what_another_wrote_under_the_name_is_not_written_over() {
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     version_of(&repository, 1, 100);
     assert!(repository.damage().len() >= 2);
-    // What is damaged gives way, and is kept aside.
+    // A save moves the damaged file of the same name aside.
     save(&repository, 2, 2_000_000);
     version_of(&repository, 2, 2_000_000);
     let aside = home.path().join("rank-0/v00000000000000000002.damaged");
@@ -107,7 +107,7 @@ fn a_damaged_file_that_cannot_be_put_aside_stays() {
     version_of(&repository, 2, 2_000_000);
     assert_eq!(fs::read(home.path().join(aside)).unwrap(), b"theirs");
     drop(repository);
-    // One is kept of each version.
+    // Only the first damaged file of a version is kept aside.
     fs::write(&file, b"later").unwrap();
     save(&open(), 2, 2_000_000);
     version_of(&open(), 2, 2_000_000);
@@ -115,7 +115,7 @@ fn a_damaged_file_that_cannot_be_put_aside_stays() {
 }
 
 #[test]
-fn a_save_that_lost_its_file_leaves_what_another_wrote() {
+fn a_save_that_lost_its_file_leaves_another_writers_file() {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::<Faults>::default();
     let open = || Repository::open(home.path(), Options::default()).unwrap();
@@ -128,7 +128,7 @@ fn a_save_that_lost_its_file_leaves_what_another_wrote() {
             assert!(!saving.is_finished());
             std::thread::yield_now();
         }
-        // As a second writer that believes to be the only one.
+        // A second writer that does not know of this one replaces the file.
         fs::remove_file(file.with_extension("tmp")).unwrap();
         fs::write(&file, b"theirs").unwrap();
         faults.hold(None);
@@ -154,7 +154,7 @@ fn others_see_whether_a_rank_has_a_writer() {
     assert!(seen(1) && !seen(0));
     drop(first);
     assert!(!seen(1));
-    // Looking leaves no lock behind.
+    // The check leaves no lock behind.
     Repository::open(home.path(), Options::default().rank(1, 2)).unwrap();
 }
 

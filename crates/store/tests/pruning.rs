@@ -1,4 +1,4 @@
-//! Giving versions up: the last one that verifies stays, readers beside it see nothing damaged, and a full disk can be left.
+//! Tests of pruning: the last version that verifies stays, readers beside it see no damage, and a full disk gets room again.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -43,7 +43,7 @@ fn readers_beside_a_writer_that_prunes_see_nothing_damaged() {
                         let scrubbed = reader.scrub(None, &|_, _| {}).unwrap();
                         assert_eq!(scrubbed.damage, []);
                     }
-                    // Some that were known for long, too.
+                    // The reader knew some of these versions for long.
                     for info in reader.versions().unwrap() {
                         match reader
                             .piece(info.version)
@@ -81,7 +81,7 @@ fn a_full_disk_can_be_left() {
     let repository = Repository::open(home.path(), options()).unwrap();
     (0..20).for_each(|version| save(&repository, version, 5_000));
     (20..24).for_each(|version| save(&repository, version, LARGE));
-    // As a crash leaves it: the segment is still open.
+    // A crash leaves the segment open.
     let segment = home.path().join("rank-0/s00000000000000000001.open");
     let left = std::fs::read(&segment).unwrap();
     drop(repository);
@@ -105,7 +105,7 @@ fn a_full_disk_can_be_left() {
     assert_eq!(numbers(&repository), [0, 10, 20, 22, 23]);
 }
 
-/// Bytes of the disk that a rank's files take, what is set aside for them included.
+/// Returns the bytes of the disk that a rank's files take, including bytes that are set aside for them.
 fn used(directory: &Path, rank: u32) -> u64 {
     let files = std::fs::read_dir(directory.join(format!("rank-{rank}"))).unwrap();
     let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
@@ -138,7 +138,7 @@ fn ranks_set_aside_no_more_than_they_use() {
     assert!(used <= 8 * (2 * 40_000 + (1 << 20)), "{used}");
 }
 
-/// The storage hangs while small versions are written.
+/// Storage hangs while small versions are written. Removals from other files do not wait.
 #[test]
 fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
     let home = tempfile::tempdir().unwrap();
@@ -158,14 +158,14 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
             std::thread::yield_now();
         }
         let others = scope.spawn(|| [1, 3, 5].into_iter().for_each(remove));
-        // A removal that waits for the batch fails the test.
+        // The test fails if these removals wait for the batch.
         let begun = Instant::now();
         while !others.is_finished() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let have_ended = others.is_finished();
         let there = have_ended.then(|| numbers(&repository));
-        // One that shares the file of the batch waits.
+        // Version 4 is in the file of the batch, so its removal may wait.
         let same = scope.spawn(|| remove(4));
         faults.sync_hangs.store(false, Ordering::Relaxed);
         for thread in [batch, others, same] {
@@ -183,9 +183,9 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
     assert_eq!(repository.damage(), []);
 }
 
-/// Segments are small, so that batches often go on to another one.
+/// Segments are small, so that batches often continue in another one.
 #[test]
-fn what_is_removed_is_gone_while_others_are_written() {
+fn removed_versions_are_gone_while_others_are_written() {
     let home = tempfile::tempdir().unwrap();
     let repository =
         Repository::open(home.path(), Options::default().limit(Some(8 << 20))).unwrap();
@@ -205,11 +205,11 @@ fn what_is_removed_is_gone_while_others_are_written() {
 
 #[test]
 fn a_file_that_cannot_be_read_does_not_keep_others_from_being_rewritten() {
-    // Few failures are waited for, and the file is opened and looked at before it is read.
+    // The repository retries a few failures, and opens and checks the file before it reads.
     for (failures, before) in (0..320).map(|step| (1 + step % 16, step / 16)) {
         let home = fast_home();
         let faults = Arc::<Faults>::default();
-        // Each life has a segment of its own. The first one keeps fewer bytes, and so is rewritten first.
+        // Each run has its own segment. The first segment keeps fewer bytes, and so is rewritten first.
         for (lost, stays, length) in [(1, 2, 100), (3, 4, 1000)] {
             let repository = Repository::open(home.path(), Options::default()).unwrap();
             save(&repository, lost, 100);

@@ -1,6 +1,6 @@
-//! The container's document is enough: a reader made from it, in Python, reads what was saved here.
+//! The documentation of the container is complete: a Python reader that was written from it reads versions of this library.
 //!
-//! Where there is no `python3` the test fails; `TIERFLOW_WITHOUT_PYTHON=1` says that this is known and leaves it out.
+//! The test fails if there is no `python3`, unless `TIERFLOW_WITHOUT_PYTHON=1` is set.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod histories;

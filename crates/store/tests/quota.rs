@@ -1,4 +1,4 @@
-//! A limited directory never has more bytes than its limit, whatever is saved and removed, and says when there is no room.
+//! A limited directory never has more bytes than its limit, whatever is saved and removed, and a save without room fails.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_store::{Error, Faults, Options, Region, Repository, Snapshot};
 
-/// The bytes of the files of rank 0, in blocks.
+/// Returns the bytes of the files of rank 0 in whole blocks.
 fn bytes_of(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory.join("rank-0")).unwrap();
     let length = |file: std::fs::DirEntry| file.metadata().unwrap().len();
@@ -37,7 +37,7 @@ fn saves_and_removals_stay_within_the_limit_and_are_counted() {
                     failed => panic!("{failed:?}"),
                 }
                 refused += 1;
-                // Every second one, so that segments are written anew.
+                // Every second version is removed, so that segments are rewritten.
                 let gone: BTreeSet<u64> = there.iter().copied().step_by(2).take(8).collect();
                 assert!(
                     !gone.is_empty(),
@@ -90,7 +90,7 @@ fn a_segment_that_cannot_be_closed_takes_no_more_than_its_bytes() {
     for version in 0..3 {
         repository.save(&Snapshot::new(version, &regions)).unwrap();
         faults.syncs_fail.store(true, Relaxed);
-        // The version lies in the current segment, which is closed before it is rewritten.
+        // The version is in the current segment, which is closed before it is rewritten.
         assert!(repository.remove(&[version].into()).is_err());
         faults.syncs_fail.store(false, Relaxed);
         assert_eq!(repository.used(), Some(bytes_of(home.path())), "{version}");

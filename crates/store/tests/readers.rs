@@ -1,5 +1,5 @@
-//! What a process has reported as saved, others see at once and as it is, though they look at the same pages of the same
-//! segment all the time while it is written.
+//! Other processes see a version as soon as its writer has reported it as saved, even while they read the same pages of the same
+//! segment all the time.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -16,7 +16,7 @@ use tierflow_testing::{Process, this_test};
 const WRITER: &str = "TIERFLOW_READERS_DIRECTORY";
 const VERSIONS: u64 = 600;
 
-/// From a part of a page to so many that they are read past the page cache.
+/// Returns the bytes of a version: from a part of a page to so many pages that they are read past the page cache.
 fn length_of(version: u64) -> usize {
     match version % 20 {
         0 => 600_000,
@@ -25,7 +25,7 @@ fn length_of(version: u64) -> usize {
     }
 }
 
-/// The process that writes. As a test of its own, without its directory, it has nothing to do.
+/// The process that writes. Does nothing without a directory, as in an ordinary run of all tests.
 #[test]
 fn writer() {
     let Ok(directory) = std::env::var(WRITER) else {
@@ -40,15 +40,15 @@ fn writer() {
     }
 }
 
-/// The segment that is being written, if there is one.
+/// Returns the segment that is being written, if there is one.
 fn open_segment(directory: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(directory.join("rank-0")).ok()?;
     let mut paths = files.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| path.extension().is_some_and(|end| end == "open"))
 }
 
-/// Reads all that there is of the segment through the page cache, so that its last pages and those behind them are in use
-/// whenever a write ends.
+/// Reads the whole segment through the page cache again and again, so that its last pages and the pages behind them are in use whenever
+/// a write ends.
 fn hold_pages(directory: &Path, done: &AtomicBool, rounds: &AtomicU64) {
     let mut bytes = Vec::new();
     while !done.load(Ordering::Relaxed) {
@@ -102,13 +102,13 @@ fn a_version_that_was_reported_is_read_while_its_page_is_in_use() {
         rounds.into_inner() > 0,
         "it was not read while it was written"
     );
-    // As they are once published: of the pages that were in use, none is left as it was before.
+    // The published versions are right: no page that was in use kept its old bytes.
     let repository = Repository::read_only(&directory, Options::default()).unwrap();
     assert_eq!(repository.versions().unwrap().len() as u64, VERSIONS);
     assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
 }
 
-/// A segment gets its published name when it is closed, between two looks of a reader perhaps: the version is there all the time.
+/// A segment gets its published name when it is closed, perhaps while a reader opens it. The reader finds the version all the time.
 #[test]
 fn a_version_is_read_while_its_segment_is_renamed() {
     const SEGMENTS: u64 = 60;
@@ -128,7 +128,7 @@ fn a_version_is_read_while_its_segment_is_renamed() {
     }
 }
 
-/// A write is not there at once: a reader may find a record's head and not yet all of its pages.
+/// A write becomes visible page by page: a reader may find a record's head and not yet all of its pages.
 #[test]
 fn a_record_that_is_half_there_is_found_once_it_is_whole() {
     let home = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_record_that_is_half_there_is_found_once_it_is_whole() {
     histories::version_of(&reader, 1, 9_000);
 }
 
-/// Linux promises nothing to who reads through the page cache what others write past it at the same time.
+/// Linux guarantees nothing if one process reads through the page cache while another writes past it, so both must use the same way.
 #[test]
 fn a_segment_is_written_the_way_that_others_read_it() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What users of a repository rely on.
+//! Tests of the behaviour of a repository that its users rely on.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -12,7 +12,7 @@ use tierflow_testing::assert_matches;
 
 const LARGE: usize = 5_000_001;
 
-/// A directory that is empty at first.
+/// A place for a repository: a directory that is empty at first.
 #[derive(Debug)]
 struct DirectoryHome(tempfile::TempDir);
 
@@ -100,7 +100,7 @@ fn many_at_once_fill_several_segments() {
             .count()
             > 3
     );
-    // What stays of a segment that loses records is written anew.
+    // The removal rewrites segments that keep some of their records.
     repository
         .prune(&Retention::newest(1).and_every(50))
         .unwrap();
@@ -124,7 +124,7 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     assert_matches!(maintained, Err(Error::Busy { .. }));
     let reader = Repository::read_only(directory.path(), Options::default()).unwrap();
     version_of(&reader, 1, 100);
-    // What is saved while it is open appears, too.
+    // Versions that are saved while the reader is open appear, too.
     save(&repository, 2, 100);
     save(&repository, 3, LARGE);
     assert_eq!(numbers(&reader), [1, 2, 3]);
@@ -132,14 +132,14 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     assert!(matches!(error, Err(Error::Argument(_))), "{error:?}");
     drop(repository);
     version_of(&reader, 2, 100);
-    // The lock is on the file, not by its name.
+    // The lock is a lock of the file, not its existence.
     let lock = std::fs::File::open(directory.path().join("rank-0/lock")).unwrap();
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
     let second = Repository::open(directory.path(), Options::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
 }
 
-/// A limit of a directory counts its pieces. Files that wait to be written over are not to come on top.
+/// The limit of a directory counts its pieces, so files that wait to be overwritten must not add to them.
 #[test]
 fn a_limited_directory_has_no_more_bytes_than_its_pieces_had() {
     has_no_more_bytes_than_its_pieces_had(Options::default().limited(true));
@@ -184,7 +184,7 @@ fn planted_links_and_odd_files_are_refused() {
         let error = Repository::open(directory.path(), Options::default()).unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{name}: {error}");
     }
-    // What lies beside it is used, and it is named.
+    // A link in place of a segment is reported as damage, and the other files are used.
     let directory = plant("rank-0/s00000000000000000001.open");
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     assert_eq!(repository.damage()[0].what, "it is no plain file");
@@ -192,7 +192,7 @@ fn planted_links_and_odd_files_are_refused() {
     drop(repository);
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     assert_eq!(numbers(&repository), [1]);
-    // Where a file of ours is to be made, and where one is only read.
+    // A link in place of a file that the repository makes, and of one that it only reads.
     let directory = plant("rank-0/v00000000000000000001.tmp");
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     save(&repository, 1, LARGE);
@@ -202,7 +202,7 @@ fn planted_links_and_odd_files_are_refused() {
     assert_eq!(numbers(&repository), []);
     assert_eq!(repository.damage()[0].what, "it is no plain file");
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
-    // Directories in which every user may put files.
+    // A directory in which every user may make files is refused.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(directory.path().join("rank-0"), open).unwrap();
     drop(repository);
@@ -220,7 +220,7 @@ fn a_directory_that_vanishes_is_said_to_have() {
     save(&repository, 1, 100);
     let path = directory.path().to_owned();
     directory.close().unwrap();
-    // Its successor is not taken for it.
+    // A new directory of the same path is not used.
     std::fs::create_dir_all(path.join("rank-0")).unwrap();
     for length in [100, LARGE] {
         let bytes = vec![0; length];

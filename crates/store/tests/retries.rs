@@ -1,4 +1,4 @@
-//! A save that failed is tried again, whatever of it was there already, and whoever saw that meanwhile.
+//! A failed save is tried again. The next try succeeds whatever parts of it were written already, and whether or not other ranks saw these.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_store::{Error, Faults, Options, Region, Repository, Snapshot};
 
-/// So many tries are made of one read.
+/// Tries that the repository makes of one read.
 const TRIES: u64 = 3;
 
 /// The list of a version fails after its piece is there, and the other rank writes it.
@@ -47,7 +47,7 @@ fn a_piece_whose_list_failed_is_saved_by_the_next_try() {
     assert!(complete > 0, "{failed} failed");
 }
 
-/// A piece that was written to a directory which is elsewhere by now is not saved by a further try.
+/// A piece was written to a directory that has been moved since. A further try does not save it.
 #[test]
 fn a_piece_in_a_directory_that_was_moved_is_not_saved() {
     let home = fast_home();
@@ -65,7 +65,7 @@ fn a_piece_in_a_directory_that_was_moved_is_not_saved() {
     }
 }
 
-/// Of many pieces in one call, the first are there when a later one fails: each is saved by a try of its own.
+/// A call saves many pieces, and a later one fails after the first are written. A further call for each single piece saves it.
 #[test]
 fn pieces_of_a_call_that_failed_are_saved_one_by_one() {
     const PIECES: u64 = 200;

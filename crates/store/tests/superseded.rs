@@ -1,4 +1,4 @@
-//! Notes of pieces that do not count any more, and lists on a full disk.
+//! Tests of notes of superseded pieces, and of lists on a full disk.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -30,7 +30,7 @@ fn identities(repository: &Repository, versions: &[u64]) -> Vec<(u64, Identity)>
     own.map(|piece| (piece.version, piece.identity)).collect()
 }
 
-/// Small pieces in a segment, and one in a file of its own.
+/// Returns the bytes of a version: small pieces are in a segment, and one is in a file of its own.
 fn length_of(version: u64) -> usize {
     if version == 4 { 1_500_000 } else { 300 }
 }
@@ -57,7 +57,7 @@ fn noted_pieces_do_not_count_and_their_numbers_are_free() {
     assert_eq!(third.piece(4).unwrap().read("state").unwrap().len(), 700);
     third.remove_superseded().unwrap();
     drop(third);
-    // They are gone, whatever the note says.
+    // The superseded pieces are removed, so they do not come back without the note.
     std::fs::remove_file(home.path().join("rank-0/superseded.note")).unwrap();
     assert_eq!(numbers(&open(home.path())), [0, 2, 3, 4]);
 }
@@ -90,7 +90,7 @@ fn a_group_is_listed_on_a_full_disk() {
         let repository = Repository::open(directory, of(rank)).unwrap();
         save(&repository, 0, 300);
     }
-    // As a crash leaves it: all pieces are there, and no manifest.
+    // A crash leaves all pieces and no manifest.
     let moved = std::fs::rename(other.path().join("rank-1"), home.path().join("rank-1"));
     moved.unwrap();
     let faults = Arc::<Faults>::default();
@@ -117,7 +117,7 @@ fn a_version_whose_base_was_written_anew_is_not_whole() {
         repository.save(&snapshot)
     };
     {
-        // A crash kept version 4 from coming.
+        // Version 4 is missing, as after a crash.
         let first = open(home.path());
         save(&first, 5, Some(4)).unwrap();
         save(&first, 6, Some(5)).unwrap();
@@ -126,16 +126,16 @@ fn a_version_whose_base_was_written_anew_is_not_whole() {
     let second = open(home.path());
     save(&second, 4, None).unwrap();
     assert_eq!(numbers(&second), [4]);
-    // Its number is free.
+    // The number of a version that is not whole is free.
     save(&second, 5, Some(4)).unwrap();
     assert_eq!(numbers(&second), [4, 5]);
     assert_eq!(second.latest(None).unwrap(), Some(5));
 }
 
-/// Large pieces, so that each has a file of its own.
+/// Bytes of a large piece, which has a file of its own.
 const LARGE: usize = 1_500_000;
 
-/// A piece is written over one that does not count, while those that do not count are removed.
+/// A piece is written over a superseded one while superseded pieces are removed.
 #[test]
 fn a_piece_that_is_being_written_is_not_removed_with_the_one_before_it() {
     type Removal = fn(&Repository);
@@ -158,7 +158,7 @@ fn a_piece_that_is_being_written_is_not_removed_with_the_one_before_it() {
         faults.hold(Some(home.path()));
         std::thread::scope(|scope| {
             let saving = scope.spawn(|| save(&second, 6, 2 * LARGE));
-            // It has its name, and the save has not returned.
+            // The file has its name, and the save has not returned.
             while length() <= before {
                 std::thread::yield_now();
             }
@@ -195,7 +195,7 @@ fn a_note_stays_of_what_cannot_be_read_while_it_is_written_anew() {
 fn a_copy_that_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() {
     let (home, elsewhere) = (fast_home(), fast_home());
     save(&open(home.path()), 7, LARGE);
-    // Of a later run.
+    // The piece is of a later run.
     save(&open(elsewhere.path()), 1, 300);
     let newer = open(elsewhere.path());
     save(&newer, 7, 2 * LARGE);
@@ -213,7 +213,7 @@ fn a_copy_that_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() 
     histories::version_of(&open(home.path()), 7, 2 * LARGE);
 }
 
-/// Lets the synchronisation fail of the first name that is given while `change` runs.
+/// Runs `change`, and lets the synchronisation of the first name fail that it gives.
 fn without_a_last_sync<R: Send>(
     faults: &Faults,
     home: &Path,
@@ -273,7 +273,7 @@ fn a_note_whose_name_cannot_be_made_to_last_is_not_read() {
     assert_eq!(numbers(&writer), [5]);
 }
 
-/// The note is replaced while a reader looks at it: a read that fails is tried again a little later, and gives the time for that.
+/// The note is replaced while a reader reads it. Failing reads are tried again a little later, which gives the test time to replace the note.
 #[test]
 fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
     let home = fast_home();
@@ -283,7 +283,7 @@ fn a_piece_that_was_noted_is_not_listed_while_the_note_is_replaced() {
     let note = home.path().join("rank-0/superseded.note");
     let (bytes, new) = (std::fs::read(&note).unwrap(), home.path().join("new"));
     let (is_over, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
-    /// Ends the thread beside, also after a panic.
+    /// Ends the other thread when it is dropped, also after a panic.
     struct End<'e>(&'e AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {

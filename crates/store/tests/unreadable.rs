@@ -1,4 +1,5 @@
-//! What cannot be read is not absent: it is tried again, said, and never takes the place of what was written since.
+//! A piece that cannot be read is not absent: the read is tried again, the failure is reported, and the piece never replaces one that was
+//! written since.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_store::{Faults, Options, Region, Repository, Snapshot};
 
-/// So many tries are made of one read.
+/// Tries that the repository makes of one read.
 const TRIES: u64 = 3;
 
 fn length_of(version: u64) -> usize {
@@ -26,7 +27,7 @@ fn options(faults: &Arc<Faults>) -> Options {
     options.faults(Arc::clone(faults))
 }
 
-/// Versions 0 to 8 in a closed segment, one that was left open, and files of their own.
+/// Writes versions 0 to 8 to a closed segment, a segment that was left open, and files of their own.
 fn written(home: &Path) {
     let repository = Repository::open(home, options(&Arc::default())).unwrap();
     (0..5).for_each(|version| save(&repository, version, length_of(version)));
@@ -40,7 +41,7 @@ fn written(home: &Path) {
     std::fs::remove_file(open.with_extension("tfs")).unwrap();
 }
 
-/// Goes on after the newest version there is: what it writes has other bytes than what was there before.
+/// Saves the version after the newest one, with other bytes than an earlier version of its number. Returns the number.
 fn go_on(repository: &Repository) -> Option<u64> {
     let next = repository.latest(None).ok()?.map_or(0, |newest| newest + 1);
     let bytes = bytes_of(next + 1_000, length_of(next));
@@ -53,7 +54,7 @@ fn go_on(repository: &Repository) -> Option<u64> {
 #[test]
 fn a_read_that_fails_at_any_step_of_an_open_takes_no_version_back() {
     let (mut injected, mut refused) = (0, 0);
-    // A moment's failure, and one that lasts.
+    // A single failure, and failures that last.
     for (bad, stride) in [(1, 5), (TRIES, 1), (12 * TRIES, 3)] {
         for step in (0..).step_by(stride) {
             let home = fast_home();
@@ -74,14 +75,14 @@ fn a_read_that_fails_at_any_step_of_an_open_takes_no_version_back() {
                     None
                 }
                 Ok(repository) => {
-                    // Opening changes nothing, so what can be read again by now is there, and is not named any more.
+                    // Opening changed nothing: pieces that can be read again are there, and are no longer reported.
                     assert_eq!(repository.latest(None).unwrap(), Some(8), "step {step}");
                     assert_eq!(repository.damage(), [], "step {step}");
                     go_on(repository)
                 }
             };
             drop(opened);
-            // Later opens find all, and of what was written twice the later.
+            // Later opens find all versions, and the later one of a number that was written twice.
             for _ in 0..2 {
                 let repository = Repository::open(home.path(), options(&Arc::default())).unwrap();
                 for version in (0..9).chain(saved) {
@@ -110,7 +111,7 @@ fn a_read_that_fails_at_any_step_of_an_open_takes_no_version_back() {
 #[test]
 fn a_file_that_may_not_be_read_is_said_and_kept() {
     if rustix::process::geteuid().is_root() {
-        // Nothing is forbidden to root.
+        // Root may read every file.
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -125,7 +126,7 @@ fn a_file_that_may_not_be_read_is_said_and_kept() {
 }
 
 #[test]
-fn what_has_a_ranks_name_and_is_none_does_not_hide_the_others() {
+fn a_file_with_a_ranks_name_does_not_hide_the_others() {
     let home = tempfile::tempdir().unwrap();
     written(home.path());
     std::fs::write(home.path().join("rank-1"), b"mine").unwrap();

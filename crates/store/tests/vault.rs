@@ -1,4 +1,4 @@
-//! Pieces that are pulled, pushed, copied from one repository to another, and removed by number.
+//! Tests of pieces that are pulled, pushed, copied from one repository to another, and removed by number.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod histories;
@@ -48,16 +48,16 @@ fn pulled_regions_are_saved_and_pushed_back() {
     }
 }
 
-/// Of very many regions, each wanted byte is handed on once, at its place among all, and blocks that are not wanted are not read:
-/// damage there does not matter.
+/// A read of a part of very many regions passes on each wanted byte once, with its place in the whole piece. Blocks without wanted bytes
+/// are not read, so damage there does not matter.
 #[test]
-fn what_is_wanted_of_many_regions_is_pushed_once() {
+fn each_wanted_byte_of_many_regions_is_pushed_once() {
     const REGIONS: usize = 3_000;
     let home = tempfile::tempdir().unwrap();
     let repository = open(home.path());
     let all = bytes_of(1, LARGE);
     let names: Vec<String> = (0..REGIONS).map(|number| format!("r{number}")).collect();
-    // Every seventh is empty, and the last one has the rest.
+    // Every seventh region is empty, and the last one has the rest.
     let (mut rest, mut regions) = (all.as_slice(), Vec::new());
     for (number, name) in names.iter().enumerate() {
         let length = match number {
@@ -82,7 +82,7 @@ fn what_is_wanted_of_many_regions_is_pushed_once() {
             let at = at as usize;
             for (count, byte) in pushed[at..at + bytes.len()].iter_mut().zip(bytes) {
                 assert_eq!(*count, 0, "a byte came twice");
-                // One behind, so that none that came is 0.
+                // The mark of a byte that came is never 0.
                 *count = (byte >> 1) + 1;
             }
             Ok(())
@@ -98,7 +98,7 @@ fn what_is_wanted_of_many_regions_is_pushed_once() {
     let refused = piece.read_range_through(&|_| true, &mut |_, _| Err(Error::Cancelled));
     assert!(matches!(refused, Err(Error::Cancelled)));
 
-    // The last block of the file.
+    // The last block of the file is damaged.
     let path = piece.path().to_owned();
     drop((piece, repository));
     let mut file = std::fs::read(&path).unwrap();
@@ -115,7 +115,7 @@ fn what_is_wanted_of_many_regions_is_pushed_once() {
 }
 
 #[test]
-fn what_cannot_be_pulled_is_not_published() {
+fn a_piece_that_cannot_be_pulled_is_not_published() {
     let home = tempfile::tempdir().unwrap();
     let repository = open(home.path());
     for length in [5_000, LARGE as u64] {
@@ -158,7 +158,7 @@ fn a_copy_is_the_piece_itself() {
         version_of(&external, version, length);
         assert_eq!(sums(&local, version), sums(&external, version));
     }
-    // Nothing is written twice.
+    // No piece is written twice.
     assert_eq!(external.scrub(None, &|_, _| {}).unwrap().pieces, 4);
     assert_eq!(external.damage(), []);
 }
@@ -186,7 +186,7 @@ fn a_damaged_piece_is_not_copied() {
 fn copies_of_a_group_make_its_versions_whole() {
     let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let local = |rank: u32| {
-        // Each rank on a host of its own.
+        // Each rank is on a host of its own.
         let directory = near.path().join(format!("host-{rank}"));
         Repository::open(directory, Options::default().rank(rank, 3).run(7)).unwrap()
     };
@@ -234,7 +234,7 @@ fn versions_are_removed_by_number_but_for_bases() {
     let repository = open(home.path());
     assert_eq!(numbers(&repository), [2, 3, 4, 6, 7, 9]);
     version_of(&repository, 4, 100);
-    // Its number is free.
+    // The number of the removed version is free.
     save(&repository, 5, 300);
     version_of(&repository, 5, 300);
     repository.remove(&BTreeSet::from([2, 9])).unwrap();
@@ -256,7 +256,7 @@ fn a_file_is_written_over_only_when_no_process_reads_it() {
     save(&repository, 2, LARGE);
     let second = inode(2);
     repository.remove(&BTreeSet::from([1, 2])).unwrap();
-    // Of two files given up, one is still read: it stays readable, and the other is written over.
+    // Two files were given up. The one that a process still reads stays readable, and the other is overwritten.
     save(&repository, 3, LARGE - 100_000);
     save(&repository, 4, LARGE - 100_000);
     assert!([inode(3), inode(4)].contains(&second));
@@ -288,7 +288,7 @@ fn readers_of_another_process_see_whole_versions_only() {
                     };
                     match reader.piece(newest).and_then(|piece| piece.read("state")) {
                         Ok(bytes) => assert!(bytes == bytes_of(newest, 2_000_000)),
-                        // Given up meanwhile.
+                        // The writer removed this version meanwhile.
                         Err(Error::NoVersion { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }

@@ -1,4 +1,4 @@
-//! A build with debug assertions finds a lock that is taken against the order, and names both places.
+//! A build with debug assertions panics at a lock that is taken against the order, and the message names both places.
 #![cfg(debug_assertions)]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tierflow_sync::model::Monitor;
 use tierflow_sync::{Condvar, Mutex, RwLock, rank};
 
-/// The message of the panic that `work` ends with.
+/// Returns the message of the panic with which `work` ends.
 fn panic_of(work: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(work)).unwrap_err();
     panic.downcast_ref::<String>().unwrap().clone()
@@ -20,7 +20,7 @@ fn locks_are_taken_upwards() {
     let leaf: Mutex<u32> = Mutex::new(3);
     let (first, second, third) = (plan.lock(), queue.lock(), leaf.lock());
     assert_eq!((*first, *second, *third), (1, 2, 3));
-    // Guards may go in any order.
+    // Guards may be dropped in any order.
     drop(first);
     drop(third);
     drop(leaf.lock());

@@ -1,4 +1,4 @@
-//! `docs/src/threads.md` and the code agree: each lock stands on the page with its rank.
+//! `docs/src/threads.md` and the code agree: the page lists each lock with its rank.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The ranks by their numbers, as `src/rank.rs` has them.
+/// Returns the ranks of `src/rank.rs` by their numbers.
 fn ranks() -> BTreeMap<u8, String> {
     let text = std::fs::read_to_string(root().join("crates/sync/src/rank.rs")).unwrap();
     let constants = text.lines().filter_map(|line| {
@@ -47,7 +47,7 @@ fn ranks() -> BTreeMap<u8, String> {
     constants.collect()
 }
 
-/// The source of the ranked crates, without their tests: a file's path within `crates/`, and its text.
+/// Returns the sources of the ranked crates without their tests: the path within `crates/` and the text of each file.
 fn sources() -> Vec<(String, String)> {
     let crates = root().join("crates");
     let mut paths = Vec::new();
@@ -67,7 +67,7 @@ fn sources() -> Vec<(String, String)> {
     paths.iter().map(read).collect()
 }
 
-/// The locks that fields of structs own.
+/// Returns the locks in fields of structs.
 fn in_code() -> BTreeSet<Lock> {
     let mut locks = BTreeSet::new();
     for (path, code) in sources() {
@@ -105,7 +105,7 @@ fn in_code() -> BTreeSet<Lock> {
     locks
 }
 
-/// The locks of the page's table: `| rank number | NAME | `lock`, `lock` | `file` | … |`.
+/// Returns the locks in the page's table: `| rank number | NAME | `lock`, `lock` | `file` | … |`.
 fn on_page() -> BTreeSet<Lock> {
     let page = std::fs::read_to_string(root().join("docs/src/threads.md")).unwrap();
     let ranks = ranks();

@@ -1,4 +1,4 @@
-//! Both arenas on a machine that has a GPU:
+//! Tests of both arenas on a machine with a GPU:
 //! `cargo test -p tierflow-tier-alloc --test cuda -- --ignored --nocapture`.
 
 mod suite;
@@ -20,7 +20,7 @@ fn gpu() -> tierflow_device::Result<Device> {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_device_arena_is_usable_while_it_grows() {
     let device = gpu().unwrap();
-    // The driver takes some memory for the first mapping and keeps it.
+    // The driver takes some memory at the first mapping, and keeps it.
     drop(DeviceArena::start(&device, GIB, DeviceGrowth::default()).unwrap());
     let before = device.free_bytes().unwrap();
     let stream = device.stream().unwrap();
@@ -33,7 +33,7 @@ fn a_device_arena_is_usable_while_it_grows() {
     println!("1 MiB filled after {:?}", start.elapsed());
     arena.wait_usable(arena.capacity()).unwrap();
     println!("8 GiB mapped after {:?}", start.elapsed());
-    // Across every border of two chunks.
+    // The copy crosses every border between two chunks.
     stream
         .fill(&mut arena.lend_mut(1..8 * GIB).unwrap(), 2)
         .unwrap();
@@ -89,7 +89,7 @@ fn a_host_arena_gets_pinned_while_copies_run() {
         (arena.capacity(), None)
     );
 
-    // Every slot, so that copies cross every border between two pieces.
+    // Copies of all slots cross every border between two pieces.
     for slot in 0..slots {
         let range = slot * len..(slot + 1) * len;
         let start = Instant::now();
@@ -217,7 +217,7 @@ fn arenas_give_memory_back_and_take_it_again() {
     large.wait_grown();
     println!("3 GiB pinned again after {:?}", start.elapsed());
     assert_eq!(large.pinned(), 4 * GIB);
-    // Across the border of what stayed and what is new, both ways.
+    // Copies in both directions cross the border between memory that stayed and new memory.
     let target = fast.lend_mut(3 * GIB..4 * GIB).unwrap();
     suite::wait(large.begin_copy_out(&stream, 0, target).unwrap());
     let source = fast.lend(3 * GIB..4 * GIB).unwrap();

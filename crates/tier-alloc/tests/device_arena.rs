@@ -1,4 +1,4 @@
-//! The device arena, on the host back end.
+//! Tests of the device arena on the host back end.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ fn everything_becomes_usable_and_keeps_its_bytes() {
     let arena = DeviceArena::start(&device, 32 * MIB - 5, chunks(MIB)).unwrap();
     let stream = device.stream().unwrap();
     assert_eq!(arena.capacity(), 32 * MIB, "rounded up");
-    // Written while the rest is still being mapped.
+    // The bytes are written while the rest is still being mapped.
     for i in 0..32 {
         let mut slot = arena.lend_mut(i * MIB..(i + 1) * MIB).unwrap();
         assert!(arena.usable() >= (i + 1) * MIB);
@@ -128,13 +128,13 @@ fn wrong_settings_and_ranges_are_errors() {
 
 #[test]
 fn dropping_it_early_ends_the_growth_and_gives_all_back() {
-    // So many chunks that mapping them all takes minutes.
+    // Mapping so many chunks would take minutes.
     let device = small(1 << 40).unwrap();
     for _ in 0..20 {
         let arena = DeviceArena::start(&device, 1 << 40, chunks(4096)).unwrap();
         let early = arena.lend_mut(0..4096).unwrap();
         drop(arena);
-        // The thread has ended: nothing is mapped any more, and what is lent is still there.
+        // The thread has ended, so no further memory is mapped. The lent bytes are still there.
         let free = device.free_bytes().unwrap();
         thread::yield_now();
         assert_eq!(device.free_bytes().unwrap(), free, "still growing");
@@ -145,7 +145,7 @@ fn dropping_it_early_ends_the_growth_and_gives_all_back() {
 }
 
 #[test]
-fn it_can_be_shared() {
+fn threads_share_an_arena() {
     let device = open(Choice::Host).unwrap();
     let arena = Arc::new(DeviceArena::start(&device, 8 * MIB, chunks(MIB)).unwrap());
     let theirs = Arc::clone(&arena);
@@ -181,7 +181,7 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     assert!(arena.report().finished);
     assert_eq!(arena.resize(0).unwrap(), 0);
     assert_eq!(device.free_bytes().unwrap(), 64 << 20);
-    // No more than the device has: the rest is allocated elsewhere.
+    // The device has no more memory, as the rest is allocated elsewhere.
     let others = device.alloc(60 << 20).unwrap();
     assert!(arena.resize(40 * MIB).is_err());
     drop(others);

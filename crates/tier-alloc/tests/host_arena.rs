@@ -1,4 +1,4 @@
-//! The host arena, on the host back end.
+//! Tests of the host arena on the host back end.
 
 use std::sync::mpsc;
 use std::thread;
@@ -18,7 +18,7 @@ fn pieces(piece: usize, touchers: usize) -> HostGrowth {
 }
 
 #[test]
-fn it_grows_to_the_end_and_reports_how() {
+fn an_arena_grows_to_its_end_and_reports_how() {
     let device = open(Choice::Host).unwrap();
     let asked = 33 * MIB + 5;
     let arena = HostArena::start(&device, asked, pieces(2 * MIB, 3)).unwrap();
@@ -38,7 +38,7 @@ fn it_grows_to_the_end_and_reports_how() {
         (report.capacity, report.capacity)
     );
     assert_eq!(report.pinned, arena.pinned());
-    // All pinned, or a reason why not.
+    // Either all memory is pinned, or the report gives a reason.
     assert_eq!(
         report.pinned == report.capacity,
         report.why_unpinned.is_none()
@@ -61,7 +61,7 @@ fn it_grows_to_the_end_and_reports_how() {
 }
 
 #[test]
-fn it_never_locks_more_than_the_limit() {
+fn an_arena_never_locks_more_than_the_limit() {
     let status = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = status
         .lines()
@@ -91,7 +91,7 @@ fn bytes_written_while_it_grows_stay() {
         for writer in 0..4_usize {
             let (arena, stream) = (&arena, &stream);
             scope.spawn(move || {
-                // Each a quarter, from the end to the start: against the growth.
+                // Each writer fills a quarter from its end to its start, against the direction of the growth.
                 for i in (writer * 16..(writer + 1) * 16).rev() {
                     let _pass = arena.gate().enter();
                     let mut slot = arena.lend_mut(i * MIB..(i + 1) * MIB).unwrap();
@@ -115,13 +115,13 @@ fn a_gate_that_is_never_empty_does_not_starve_it() {
     let device = open(Choice::Host).unwrap();
     let arena = HostArena::start(&device, 8 * MIB, pieces(2 * MIB, 1)).unwrap();
     let pass = arena.gate().enter();
-    // Returns although the pass is held: the test would hang otherwise.
+    // The call returns although the pass is held. Otherwise the test would hang.
     arena.wait_grown();
     drop(pass);
     assert_eq!(arena.touched(), 8 * MIB);
 }
 
-/// Between two pieces it pauses, for ever if it is told to: not after the last one, and not once it is dropped.
+/// The arena pauses between two pieces, here for ever. An arena does not pause after the last piece, nor once it is dropped.
 #[test]
 fn a_long_pause_holds_up_neither_the_end_nor_the_drop() {
     let device = open(Choice::Host).unwrap();
@@ -134,7 +134,7 @@ fn a_long_pause_holds_up_neither_the_end_nor_the_drop() {
     one.wait_grown();
     drop(one);
     let two = HostArena::start(&device, 2 * HostReservation::GRANULARITY, growth).unwrap();
-    // Until it is in its pause, or found that it cannot pin at all.
+    // The loop ends when the arena pauses, or has found that it cannot pin at all.
     while two.pinned() == 0 && two.report().why_unpinned.is_none() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -155,7 +155,7 @@ fn wrong_settings_are_errors() {
     let empty = HostArena::start(&device, 0, HostGrowth::default());
     assert!(matches!(empty, Err(Error::Device(_))));
     assert!(HostArena::start(&device, usize::MAX, HostGrowth::default()).is_err());
-    // More touchers than pieces, pieces larger than the arena, and neither a multiple of anything.
+    // There are more touchers than pieces, pieces are larger than the arena, and no size is a multiple of a page.
     let odd = HostArena::start(&device, 4097, pieces(usize::MAX, 64)).unwrap();
     odd.wait_grown();
     assert_eq!(odd.touched(), odd.capacity());
@@ -165,7 +165,7 @@ fn wrong_settings_are_errors() {
 fn dropping_it_early_gives_all_back() {
     let device = open(Choice::Host).unwrap();
     for _ in 0..20 {
-        // 1 TiB is more than any machine that runs this has time to touch.
+        // No machine can touch 1 TiB within the time of this test.
         let arena = HostArena::start(&device, 1 << 40, pieces(2 * MIB, 2)).unwrap();
         let mut kept = arena.lend_mut(0..MIB).unwrap();
         drop(arena);
@@ -175,7 +175,7 @@ fn dropping_it_early_gives_all_back() {
     }
 }
 
-/// Waits until the arena is touched so far, and sees that it then goes no farther.
+/// Waits until the arena is touched up to `end`, and asserts that it then stops there.
 fn touched_to(arena: &HostArena, end: usize) {
     let begun = Instant::now();
     while arena.touched() < end {
@@ -205,10 +205,10 @@ fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
     let begun = arena.begin_copy_in(&stream, loan, 31 * MIB).unwrap();
     begun.map_or(Ok(()), |copy| copy.wait().result).unwrap();
     touched_to(&arena, 40 * MIB);
-    // What is lent is copied by others.
+    // The arena counts lent bytes as used, as their borrower copies them.
     drop(arena.lend_mut(50 * MIB..52 * MIB).unwrap());
     touched_to(&arena, 60 * MIB);
-    // Bytes that there are not are not needed.
+    // A range beyond the capacity is an error, and lets nothing grow.
     for end in [65 * MIB, usize::MAX] {
         assert!(arena.lend(0..end).is_err() && arena.lend_mut(0..end).is_err());
     }
@@ -245,7 +245,7 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     let mut before = (40 * MIB, 7);
     for (asked, kept) in [(24, 24), (4000, 40), (0, 0), (9, 10), (40, 40), (12, 12)] {
         let limit = arena.resize(asked * MIB).unwrap();
-        // Pinned pieces are 2 MiB or 4 MiB, as the application copies.
+        // Pinned pieces have 2 MiB or 4 MiB, depending on the application's copies.
         assert!(limit == kept * MIB || limit == (kept + 2) * MIB, "{limit}");
         arena.wait_grown();
         assert_eq!(arena.touched(), limit);
@@ -276,7 +276,7 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
 fn nothing_is_pinned_in_the_turn_of_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("turns");
-    // Another process would open the file by itself, as this does.
+    // A second handle of the file stands for another process.
     let other = PinTurns::open(&path).unwrap();
     let options = HostOptions::from(pieces(2 * MIB, 2)).pin_in_turn(PinTurns::open(&path).unwrap());
     let device = open(Choice::Host).unwrap();
@@ -306,7 +306,7 @@ fn an_arena_ends_in_the_turn_of_another_process() {
     let own = PinTurns::open(&path).unwrap();
     let device = open(Choice::Host).unwrap();
     let ended = other.take(|| {
-        // Threads of one process take turns, too, so that one of these waits for the other and not for the file.
+        // Threads of one process take turns, too, so one of these arenas waits for the other and not for the file.
         let arenas = [(); 2].map(|()| {
             let options = HostOptions::from(pieces(2 * MIB, 2)).pin_in_turn(own.clone());
             HostArena::start(&device, 8 * MIB, options).unwrap()

@@ -1,7 +1,7 @@
-//! The watermark and the gate, through every order in which their steps can happen:
+//! Runs the watermark and the gate through every order of their steps:
 //! `RUSTFLAGS="--cfg loom" cargo test -p tierflow-tier-alloc --release --test loom`.
 //!
-//! Loom's time-outs never come, so a wake-up that is lost is a deadlock here, and found.
+//! Loom's time limits never pass, so a lost wake-up is a deadlock here, which loom reports.
 
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
@@ -13,7 +13,7 @@ mod rhythm;
 #[path = "../src/watermark.rs"]
 mod watermark;
 
-/// What `src/sync.rs` offers, of loom's making.
+/// The types of `src/sync.rs`, made of loom's.
 mod sync {
     use std::time::Instant;
 
@@ -79,22 +79,22 @@ use loom::sync::Arc;
 use loom::thread;
 use watermark::{End, Watermark};
 
-/// Every order with at most three switches away from a thread that could have gone on, or as many
-/// as `LOOM_MAX_PREEMPTIONS` says: bugs need few, and the number of orders explodes.
+/// Runs `check` in every order with at most three switches away from a thread that could continue, or `LOOM_MAX_PREEMPTIONS`. Bugs need
+/// few switches, and the number of orders explodes.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(3);
     builder.check(check);
 }
 
-/// Bytes behind a watermark; loom sees every access that another thread may not have made yet.
+/// Bytes behind a watermark. Loom reports every access that may happen before another thread's.
 struct Arena {
     usable: Watermark,
     bytes: [UnsafeCell<u8>; 2],
 }
 
 #[test]
-fn who_sees_the_level_sees_what_was_done_before_it_rose() {
+fn a_reader_of_the_level_sees_the_writes_before_it_rose() {
     model(|| {
         let arena = Arc::new(Arena {
             usable: Watermark::default(),
@@ -103,7 +103,7 @@ fn who_sees_the_level_sees_what_was_done_before_it_rose() {
         let grower = Arc::clone(&arena);
         let growing = thread::spawn(move || {
             for (at, byte) in grower.bytes.iter().enumerate() {
-                // Loom fails the test if another thread may be here; nothing needs to be written.
+                // Loom fails the test if another thread may be here. The closure needs to write nothing.
                 byte.with_mut(|_| {});
                 grower.usable.raise(at + 1);
             }
@@ -137,7 +137,7 @@ fn no_thread_waits_for_a_level_that_is_not_raised_any_more() {
 }
 
 #[test]
-fn the_last_to_leave_wakes_who_waits() {
+fn the_last_to_leave_wakes_the_waiting_thread() {
     model(|| {
         let gate = Arc::new(Gate::default());
         let callers: Vec<_> = (0..2)
@@ -146,7 +146,7 @@ fn the_last_to_leave_wakes_who_waits() {
                 thread::spawn(move || drop(gate.enter()))
             })
             .collect();
-        // Would be a deadlock if a wake-up were lost.
+        // A lost wake-up would be a deadlock here.
         gate.wait_empty(Duration::ZERO);
         for caller in callers {
             caller.join().unwrap();

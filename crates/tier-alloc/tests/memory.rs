@@ -1,11 +1,11 @@
-//! What arenas cost the machine. Alone in its process, because it measures the process.
+//! Measures the memory that arenas take. The file has one test, as it measures the whole process.
 
 use tierflow_device::{Choice, open};
 use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
 
 const MIB: usize = 1 << 20;
 
-/// A field of `/proc/self/status`, in bytes.
+/// Returns a field of `/proc/self/status` in bytes.
 fn status(field: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text
@@ -20,7 +20,7 @@ fn status(field: &str) -> usize {
 }
 
 #[test]
-fn no_more_than_their_capacity_and_all_of_it_back() {
+fn arenas_take_at_most_their_capacity_and_give_all_of_it_back() {
     let device = open(Choice::Host).unwrap();
     let before = status("VmRSS:");
     let mut addresses = 0;
@@ -37,7 +37,7 @@ fn no_more_than_their_capacity_and_all_of_it_back() {
         assert!(grown >= 120 * MIB, "{grown} bytes: not touched");
         drop((host, fast));
         if round == 0 {
-            // What the C library keeps for threads to come is counted as before.
+            // The C library keeps memory for later threads. The first round includes it, so it does not count below.
             addresses = status("VmSize:");
         }
     }
@@ -62,7 +62,7 @@ fn no_more_than_their_capacity_and_all_of_it_back() {
         .filter_map(Result::ok);
     let ours = threads.filter(|thread| {
         let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        // The first thread has the name of the program, which may begin so too.
+        // The first thread has the name of the program, which may also begin with `tierflow`.
         let first = thread.file_name().to_string_lossy() == std::process::id().to_string();
         name.starts_with("tierflow") && !first
     });

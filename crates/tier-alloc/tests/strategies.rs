@@ -1,4 +1,4 @@
-//! Every strategy on the host back end.
+//! Tests of every strategy on the host back end.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,7 +46,7 @@ fn touching_pauses_while_something_is_flushed() {
     };
     let arena = HostArena::start(&host(), 256 * MIB, growth).unwrap();
     let flush = arena.gate().enter_transfer();
-    // What was begun is finished; after that nothing is.
+    // The arena finishes the pieces that it has begun, and then touches no more.
     let mut seen = arena.touched();
     loop {
         std::thread::sleep(std::time::Duration::from_millis(30));

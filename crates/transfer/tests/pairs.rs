@@ -1,6 +1,6 @@
-//! A copy between each pair of kinds gives the same bytes, and stops where it is told to.
+//! A copy between each pair of kinds gives the same bytes, and stops when its flag is set.
 //!
-//! `cargo test -p tierflow-transfer --test pairs -- --ignored` has the pairs with a device, on an NVIDIA GPU.
+//! `cargo test -p tierflow-transfer --test pairs -- --ignored` tests the pairs with a device, on an NVIDIA GPU.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -71,14 +71,14 @@ impl TargetRecord for Record<'_> {
     }
 }
 
-/// Where a version lies, or is to lie.
+/// The place of a version, as a source or a target.
 enum Place {
     Medium(Box<dyn Medium>),
-    /// Records of this kind. An object store keeps them as a directory does, as far as copies go.
+    /// Records of this kind. A directory serves for an object store, too, as copies treat both alike.
     Records(Box<Repository>, MediumKind),
 }
 
-/// The end of a copy of the version of this number.
+/// An end of the copy of a version.
 enum End<'p> {
     Span(Span<'p>),
     Record(Record<'p>),
@@ -118,7 +118,7 @@ impl End<'_> {
     }
 }
 
-/// Makes a place of this kind, as far as the device has one.
+/// Makes a place of this kind. Returns `None` if the device has none.
 fn place(device: &Device, kind: MediumKind, home: &std::path::Path) -> Option<Place> {
     let directory = tempfile::Builder::new().tempdir_in(home).unwrap().keep();
     let is_host = device.as_cuda().is_none();
@@ -126,7 +126,7 @@ fn place(device: &Device, kind: MediumKind, home: &std::path::Path) -> Option<Pl
         MediumKind::Device if !is_host => {
             Box::new(DeviceArena::start(device, ROOM, DeviceOptions::default()).unwrap())
         }
-        // Memory of the device in the part of a peer's: the stream reaches both.
+        // Memory of the device takes the part of a peer's memory, as the stream can access both.
         MediumKind::Peer if !is_host => {
             let memory: Memory = device.alloc(ROOM).unwrap();
             Box::new(MemoryMedium::of_peers(memory))
@@ -185,7 +185,7 @@ fn copy_all_pairs(device: &Device) -> usize {
             put(&mut context, &source, 1, &bytes);
             let all: Range<u64> = 0..SIZE;
 
-            // A stopped copy says so, and publishes nothing.
+            // A stopped copy returns an error, and publishes nothing.
             context.stop_by(Some(Arc::new(AtomicBool::new(true))));
             let (from_end, mut to_end) = (source.end(1), target.end(1));
             let stopped = context.copy(from_end.source(), to_end.target(), all.clone(), None);
@@ -255,7 +255,7 @@ fn a_range_within_blocks_is_read_with_its_blocks() {
     }
 }
 
-/// A disk that sets the stop flag when it is asked for the second time, or fails then.
+/// A disk that sets the stop flag, or fails, at its second request.
 #[derive(Debug)]
 struct Second {
     stop: Arc<AtomicBool>,
@@ -300,7 +300,7 @@ impl tierflow_store::Storage for Second {
     }
 }
 
-/// Copies over such a disk through buffers. Returns the outcome and the number of requests. The buffers are free again.
+/// Copies over such a disk through buffers. Returns the outcome and the number of requests. Asserts that the buffers are free again.
 fn over_second(is_down: bool, fails: bool) -> (Result<(), TransferError>, u64) {
     let stop = Arc::new(AtomicBool::new(false));
     let disk = Arc::new(Second {
@@ -394,7 +394,7 @@ fn a_record_of_another_length_is_refused_and_overwrites_nothing() {
     }
 }
 
-/// A record of which no byte behind the head can be read.
+/// A record whose bytes behind the head cannot be read.
 #[derive(Debug)]
 struct Unreadable {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A copy between a caller and storage ends the same, however many workers serve its requests, and leaves no buffer in use.
+//! A copy between a caller and storage has the same result with any number of workers, and leaves no buffer in use.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,10 +14,10 @@ use tierflow_transfer::{
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 11 * BUFFER_BYTES + 777;
-/// The first byte of the copy, in the version: a piece in the middle.
+/// Offset in the version at which the copy begins, so that it copies a piece in the middle.
 const START: u64 = 3 * BLOCK;
 
-/// Storage that takes time, counts requests that are served at once, and fails the one that begins at an offset.
+/// Storage that takes time, counts the requests that it serves at the same time, and fails the request that begins at an offset.
 #[derive(Debug)]
 struct Slow {
     below: Scratch,
@@ -69,7 +69,7 @@ impl Storage for Slow {
     }
 }
 
-/// Copies with some workers.
+/// A copy with a number of workers.
 struct Copy<'c> {
     slow: &'c Arc<Slow>,
     workers: usize,
@@ -189,7 +189,7 @@ fn a_failed_request_ends_the_copy_with_its_end_and_frees_the_buffers() {
             })
         );
         assert!(is_target, "{failed:?}");
-        // A worker that panics is a failed request, too, and the caller's own panic leaves the copy.
+        // A panic of a worker fails the request, too. A panic in the caller's own request leaves the copy.
         slow.panics.store(true, Ordering::SeqCst);
         let panicked = catch_unwind(AssertUnwindSafe(|| up(&copy, &mut context, &mut back)));
         match panicked {

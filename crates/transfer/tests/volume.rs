@@ -1,4 +1,4 @@
-//! Volumes: what is read is what was written, whatever stores fail, and slow stores are left.
+//! Tests of volumes: reads return the written bytes whichever stores fail, and slow stores get fewer chunks.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -18,7 +18,7 @@ use tierflow_transfer::volume::{LocalStore, Volume, VolumeError};
 const BLOCK: usize = 4096;
 const CHUNK: usize = 4 * BLOCK;
 
-/// The first store that has room.
+/// A policy that chooses the first store with room.
 #[derive(Debug)]
 struct FirstWithRoom;
 
@@ -36,7 +36,7 @@ impl StorePolicy for FirstWithRoom {
     }
 }
 
-/// A policy that would wait for flushes, which a volume has none of.
+/// A policy that always waits for flushes, which a volume does not have.
 #[derive(Debug)]
 struct AlwaysWaits;
 
@@ -74,7 +74,7 @@ fn scratch(folder: &Path) -> Scratch {
     Scratch::open(folder).unwrap()
 }
 
-/// Blocks at an address that storage takes.
+/// Blocks at an address that storage accepts.
 struct Blocks(Vec<u8>, usize, usize);
 
 impl Blocks {
@@ -93,7 +93,7 @@ impl Blocks {
     }
 }
 
-/// The byte that fills each of these blocks.
+/// Returns the byte that fills each of these blocks.
 fn read(volume: &Volume, first: usize, blocks: usize) -> tierflow_store::Result<Vec<u8>> {
     let mut memory = Blocks::of(blocks, 0xee);
     volume.read_at((first * BLOCK) as u64, memory.get_mut())?;
@@ -139,13 +139,11 @@ fn a_volume_is_as_large_as_its_stores_and_may_be_written_over_and_over() {
     assert!(matches!(none, Err(VolumeError::NoRoom { .. })));
 }
 
-/// How much more a faster store gets is asked of the map, where time is a number (`tierflow-placement`, `tests/chunk_map.rs`). This
-/// asks that a volume tells the map when its writes begin and end.
 #[test]
 fn empty_requests_are_aligned() {
     let folder = tempfile::tempdir().unwrap();
     let volume = volume(vec![store(scratch(folder.path()), 1.0, 1)], FirstWithRoom);
-    // Empty memory lies anywhere.
+    // Empty memory may have any address.
     let bytes = &mut [0; 2];
     for at in 0..2 {
         volume.write_at(0, &bytes[at..at]).unwrap();
@@ -153,10 +151,12 @@ fn empty_requests_are_aligned() {
     }
 }
 
+/// The volume must report to its map when its writes begin and end. The shares of faster stores are tested at the map, where time is a
+/// number (`tierflow-placement`, `tests/chunk_map.rs`).
 #[test]
 fn a_store_that_is_slower_than_its_calibration_is_left() {
     let home = tempfile::tempdir().unwrap();
-    // Both are calibrated alike, so the first one is taken until its writes tell more.
+    // Both stores have the same calibration, so the first is chosen until its writes show that it is slower.
     let slow = Throttled::new(scratch(home.path()), 1 << 16);
     let stores = vec![store(slow, 1e6, 100), store(scratch(home.path()), 1e6, 100)];
     let volume = volume(stores, ShortestWait);
@@ -169,7 +169,7 @@ fn a_store_that_is_slower_than_its_calibration_is_left() {
 }
 
 #[test]
-fn what_a_store_refuses_goes_to_another_one() {
+fn chunks_that_a_store_refuses_go_to_another_one() {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
     let failing = Faulty::new(scratch(home.path()), Arc::clone(&faults));
@@ -184,7 +184,7 @@ fn what_a_store_refuses_goes_to_another_one() {
         .write_at(CHUNK as u64, Blocks::of(8, 2).get())
         .unwrap();
     assert_eq!(volume.chunks(), [1, 2]);
-    // All of the first one is written anew, and a part of it cannot be.
+    // The first chunk can be overwritten as a whole, and not in part.
     let part = volume.write_at(0, Blocks::of(1, 3).get());
     assert!(part.is_err());
     volume.write_at(0, Blocks::of(4, 3).get()).unwrap();
@@ -205,7 +205,7 @@ fn a_failed_write_takes_nothing_from_others_in_the_same_chunk() {
     let stores = vec![Store::new(flat(2e9), 4), Store::new(flat(1e9), 4)];
     let mut map = ChunkMap::new(CHUNK as u64, stores, Box::new(FirstWithRoom), 0);
     let block = BLOCK as u64;
-    // Both write to the second chunk; one fails.
+    // Both requests write to the second chunk, and one fails.
     let one = map.place(0, 0..6 * block, &[]).unwrap();
     let other = map.place(0, 6 * block..8 * block, &[]).unwrap();
     map.written(1, &other);
@@ -228,7 +228,7 @@ fn a_failed_write_takes_nothing_from_others_in_the_same_chunk() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_written_is_read(
+    fn reads_return_the_written_bytes(
         writes in prop::collection::vec((0_usize..60, 1_usize..14, any::<bool>()), 1..80),
         seed in 0_usize..3,
     ) {
@@ -244,7 +244,7 @@ proptest! {
             1 => volume(stores, AlwaysWaits),
             _ => volume(stores, FirstWithRoom),
         };
-        // The byte of each block; nothing where that is unspecified.
+        // The byte of each block. `None` if the content is unspecified.
         let mut expected = [Some(0); 64];
         for (round, (first, blocks, fails)) in writes.into_iter().enumerate() {
             let blocks = blocks.min(64 - first);
@@ -255,7 +255,7 @@ proptest! {
             let is_known = written.is_ok().then_some(byte);
             expected[first..first + blocks].fill(is_known);
         }
-        // What was never written, or could not be, is whatever lay there.
+        // A block that was never written, or whose write failed, may have any content.
         for (at, expected) in expected.iter().enumerate() {
             if let Some(byte) = expected.filter(|byte| *byte > 0) {
                 prop_assert_eq!(read(&volume, at, 1).unwrap()[0], byte, "block {}", at);

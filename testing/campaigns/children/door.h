@@ -1,4 +1,4 @@
-/* What the doors C and VELOC of the campaigns share: the words of README.md. Each door defines the functions declared here. */
+/* The common part of the doors C and VELOC of the campaigns: the words of README.md. Each door defines the functions declared here. */
 #ifndef DOOR_H
 #define DOOR_H
 
@@ -16,18 +16,18 @@
 enum { FIRST = 70001, BLOCK = 2048 };
 
 static uint64_t run, next;
-/* For the door to be asked before anything else. */
+/* Opens the door. Called before all other functions. */
 static void door_open(int count, char **options);
-/* The newest version; 0 if there is none. */
+/* Returns the newest version, or 0 if there is none. */
 static uint64_t door_latest(void);
-/* 0 if it succeeds, as all that follow. */
+/* Returns 0 on success, as all functions below. */
 static int door_checkpoint(uint64_t version, void *bytes, uint64_t size);
 static int door_wait(void);
 static int door_wait_version(uint64_t version);
 static int door_is_durable(uint64_t version);
-/* The version that is durable; 0 if there is none. */
+/* Returns the version that is durable, or 0 if there is none. */
 static uint64_t door_suspend(double seconds, int with_notice);
-/* The bytes of a version, to be freed. */
+/* Returns the bytes of a version. The caller frees them. */
 static unsigned char *door_restore(uint64_t version, uint64_t *size);
 static int door_close(void);
 

@@ -1,7 +1,7 @@
 """An S3 server for the campaigns: `s3.py PORT ROOT`. Objects are files below ROOT, which outlive `kill -9`.
 
-Requests for the bucket `slow-N` transfer N bytes a second at most, each. Signatures are not checked. The server reports its port
-(0: any) and ends when its input does.
+Each request for the bucket `slow-N` transfers at most N bytes a second. Signatures are not checked. The server reports its port
+(0: any), and ends when its input ends.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, unescape
 
 CHUNK = 16 << 10
-# Stands for the slash of a key in a file's name.
+# Replaces the slash of a key in a file's name.
 SLASH = "|"
 
 
@@ -33,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def parse(self) -> tuple[Path, str, dict[str, str]]:
-        """The bucket's directory, the key, and the query."""
+        """Returns the bucket's directory, the key, and the query."""
         url = urllib.parse.urlsplit(self.path)
         bucket, _, key = url.path.lstrip("/").partition("/")
         directory = self.root / bucket
@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(status, tagged("Error", Code=code, Message=code))
 
     def put(self, file: Path, body: bytes, *, is_new: bool) -> None:
-        """Makes an object at once and as a whole, unless it `is_new` and there is one."""
+        """Writes an object in one step. Answers with status 412 if `is_new` is true and the object exists."""
         part = file.with_name(f".{os.getpid()}-{time.monotonic_ns()}-{id(self)}")
         part.write_bytes(body)
         try:

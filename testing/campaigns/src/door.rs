@@ -1,7 +1,7 @@
-//! The door Rust of the campaigns: a program that does what its arguments say, and reports it on its standard output.
+//! The door Rust of the campaigns: a program that carries out its arguments, and reports the results on its standard output.
 //!
-//! `door key=value… -- action…`; `children/tierflow.c`, `children/veloc.c` and `children/door.py` take the same words.
-//! `children/README.md` lists them.
+//! `door key=value… -- action…`. `children/tierflow.c`, `children/veloc.c` and `children/door.py` take the same words, which
+//! `children/README.md` lists.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -28,12 +28,12 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The first version of a history: a number that no error text has for another reason.
+/// The first version of a history. No error text contains this number for another reason.
 const FIRST: u64 = 70_001;
 const BLOCK: usize = 2048;
 const SIGTERM: i32 = 15;
 
-/// The bytes of a version of a run: blocks that begin with the run, the version and their place, and are the same else.
+/// Returns the bytes of a version of a run. Each block begins with the run, the version and its place, and the rest is the same in all.
 fn content(run: u64, version: u64, size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size + BLOCK);
     for block in 0..size.div_ceil(BLOCK) as u64 {
@@ -96,13 +96,13 @@ impl Options {
     }
 }
 
-/// Writes a line at once: the next action may be the last.
+/// Writes a line at once, as the next action may end the process.
 fn report(line: impl Display) {
     let line = format!("{line}\n");
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// Prints an error that the application can go on after.
+/// Prints an error after which the application can continue.
 fn told<T>(what: impl Display, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -183,7 +183,7 @@ impl Run {
         Ok(bytes)
     }
 
-    /// Checkpoints until it is killed, or for so long.
+    /// Takes checkpoints until the process is killed, or for `seconds`.
     fn go_on(&mut self, mut seed: u64, seconds: f64) {
         let begun = Instant::now();
         while begun.elapsed().as_secs_f64() < seconds {
@@ -284,7 +284,7 @@ fn main() {
     }
 }
 
-/// Prints warnings and errors to the standard error, as applications have it done.
+/// A subscriber that prints warnings and errors to the standard error, as in applications.
 #[derive(Debug)]
 struct Warnings;
 

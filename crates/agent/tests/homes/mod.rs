@@ -17,7 +17,7 @@ use tierflow_testing::Process;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tierflow-agent");
 
-/// A scratch directory, one of the node, and one beyond it.
+/// A scratch directory, the directory of a rank on the node (`near`), and one of external storage (`far`).
 pub(crate) struct Home {
     _kept: Option<tempfile::TempDir>,
     pub(crate) scratch: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct Home {
     pub(crate) far: PathBuf,
 }
 
-/// Small, and every third large enough for a file of its own.
+/// Returns the bytes of a version: every third version is large enough for a file of its own, the others are small.
 pub(crate) fn length_of(version: u64) -> usize {
     if version.is_multiple_of(3) {
         1_500_000 + version as usize
@@ -66,7 +66,7 @@ impl Home {
         }
     }
 
-    /// Directories that another process keeps.
+    /// Returns directories that another process made and removes.
     pub(crate) fn at(scratch: PathBuf, near: PathBuf, far: PathBuf) -> Self {
         Self {
             _kept: None,
@@ -76,7 +76,7 @@ impl Home {
         }
     }
 
-    /// A running agent.
+    /// Starts an agent, and waits until it answers or has ended.
     pub(crate) fn agent(&self, arguments: &[&str]) -> Process {
         let mut command = Command::new(PROGRAM);
         let command = command.arg(&self.scratch).args(arguments);
@@ -107,7 +107,7 @@ impl Home {
         builder.build().unwrap()
     }
 
-    /// One rank of a group, on a node that all share.
+    /// Returns the engine of one rank of a group whose ranks all run on this node.
     pub(crate) fn rank(&self, rank: u32, ranks: u32, run: u64) -> Engine {
         let connection =
             AgentConnection::new(&self.scratch, &self.near, &self.far).rank(rank, ranks);
@@ -132,7 +132,7 @@ impl Home {
         engine.checkpoint(version, &regions).unwrap();
     }
 
-    /// The versions on external storage.
+    /// Returns the versions on external storage.
     pub(crate) fn external(&self) -> Vec<u64> {
         if !self.far.exists() {
             return Vec::new();
@@ -142,12 +142,12 @@ impl Home {
         versions.into_iter().map(|info| info.version).collect()
     }
 
-    /// Whatever is listed on external storage is whole.
+    /// Asserts that each version that external storage lists is whole.
     pub(crate) fn check(&self) {
         let repository = Repository::read_only(&self.far, Options::default()).unwrap();
         for info in repository.versions().unwrap() {
             let piece = match repository.piece(info.version) {
-                // An agent is just removing it: what must not be missing is looked for by its number.
+                // An agent may be removing this version. Tests ask for the versions that must not be missing by number.
                 Err(tierflow_store::Error::NoVersion { .. }) => continue,
                 piece => piece.unwrap(),
             };
@@ -161,7 +161,7 @@ impl Home {
         assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
     }
 
-    /// Waits for something that must come about.
+    /// Waits until `done` returns true. Panics after two minutes.
     pub(crate) fn until(&self, mut done: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !done() {

@@ -1,6 +1,6 @@
 //! The table of calls.
 
-/// A call, and its names at each door: several have spaces between them. A cell that begins with a dash says why there is none.
+/// A call, and its names at each door, separated by spaces. A cell that begins with a dash says why the door has no such call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallInfo {
     pub(crate) does: &'static str,
@@ -14,7 +14,7 @@ pub(crate) struct CallInfo {
 
 macro_rules! calls {
     ($($does:literal: $rust:literal, $python:literal, $c:literal, $cpp:literal, $fortran:literal, $veloc:literal;)*) => {
-        /// Every call of every door, but for those of Python's modules for single frameworks.
+        /// Every call of every door, except those of Python's modules for single frameworks.
         pub(crate) const CALLS: &[CallInfo] = &[$(CallInfo {
             does: $does,
             rust: $rust,
@@ -27,7 +27,7 @@ macro_rules! calls {
     };
 }
 
-// C's functions do with the handle that `VELOC_Engine` returns whatever VELOC's API lacks.
+// C's functions take the handle that `VELOC_Engine` returns, so VELOC's API needs no calls of its own for these.
 calls! {
     "says the version of the library": "— Cargo says it", "__version__", "tf_version", "tf_version", "tf_version", "tf_version";
     "chooses where the log goes": "— the subscriber of `tracing`", "— the logger `tierflow`", "tf_log", "tf_log", "tf_log", "tf_log";

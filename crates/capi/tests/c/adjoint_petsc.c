@@ -2,8 +2,9 @@
  * The adjoint of a reaction and diffusion equation in one dimension by PETSc, with the trajectory that the options name. Prints the
  * gradient in base 16, so that each bit of it can be compared.
  *
- * -linear: diffusion without reaction, whose steps cost least beside what they store; -cells N, -passes P: forward and backward passes; -adjoints A: backward passes after each forward pass; -without: the library that
- * -dll_append names makes the type known, and not this program; -event T: an event at this time, before which steps are rolled back;
+ * -linear: diffusion without reaction, whose steps are the cheapest for the bytes that they store; -cells N: cells; -passes P: forward
+ * and backward passes; -adjoints A: backward passes after each forward pass; -without: the library that -dll_append names registers the
+ * trajectory's type, and not this program; -event T: an event at this time, before which steps are rolled back;
  * -again S: step S is rolled back by the application, and taken in halves; -kill S: the process kills itself at step S; -between C: a
  * command between the forward and the backward pass.
  */

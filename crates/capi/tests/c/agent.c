@@ -1,4 +1,4 @@
-/* External storage by way of an agent, for an engine and for VELOC's client. */
+/* An agent brings the versions of an engine and of VELOC's client to external storage. */
 #include "check.h"
 #include "veloc.h"
 
@@ -10,7 +10,7 @@ enum { BYTES = 50000 };
 
 static unsigned char memory[BYTES];
 
-/* Who writes to external storage holds its lock: this process does not. */
+/* Returns 1 if this process has no lock of external storage open, so the agent is the one that writes there. */
 static int is_left_to_the_agent(const char *place)
 {
     char path[512], name[4096];

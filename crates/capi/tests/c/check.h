@@ -1,4 +1,4 @@
-/* What the tests in C share. */
+/* Helpers of all tests in C. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -7,7 +7,7 @@
 
 #include "tierflow.h"
 
-/* Ends the test if something does not hold. */
+/* Ends the test if a condition does not hold. */
 #define CHECK(what)                                                                                      \
     do {                                                                                                 \
         if (!(what)) {                                                                                   \
@@ -16,7 +16,7 @@
         }                                                                                                \
     } while (0)
 
-/* Some bytes that tell versions from each other. */
+/* Fills memory with bytes that differ for each seed. */
 static void fill(unsigned char *bytes, size_t count, unsigned seed)
 {
     size_t index;

@@ -1,4 +1,4 @@
-// The C++ headers: what goes out of scope is ended, what fails is thrown, and what has a serializer is checkpointed.
+// Tests of the C++ headers: objects end with their scope, failures are thrown, and objects with a serializer are checkpointed.
 #include "check.h"
 #include "tierflow.hpp"
 #include "veloc.hpp"
@@ -62,7 +62,7 @@ static void engine(const std::string &directory)
     lent.finish();
 }
 
-// Two engines share memory.
+// Two engines share a host pool.
 static void pool(const std::string &directory)
 {
     tierflow::HostPool pool(8 << 20, 1 << 20);
@@ -82,7 +82,7 @@ static std::ptrdiff_t threads()
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
 
-// No file has more than a MiB: as if the disk were full.
+// Limits files to 1 MiB, so that writes fail as on a full disk, or lifts the limit.
 static void full(bool is_full)
 {
     static rlimit before;
@@ -110,7 +110,7 @@ static void full_disk(const std::string &directory)
     tierflow::Options options;
     options.set("device", "host").set("host_cache", "8MiB").set("external", directory);
     {
-        // It stays open, and is closed once there is room.
+        // An engine that cannot be closed for want of room stays open, and is closed once there is room.
         tierflow::Engine engine(options);
         full(true);
         engine.checkpoint(1, {tierflow::elements(field.data(), field.size())});
@@ -121,7 +121,7 @@ static void full_disk(const std::string &directory)
     }
     std::ptrdiff_t before = threads();
     {
-        // Out of scope, it is gone nevertheless.
+        // An engine that could not be closed ends with its scope nevertheless.
         tierflow::Engine engine(options);
         CHECK(engine.latest() == 1u);
         full(true);
@@ -131,7 +131,7 @@ static void full_disk(const std::string &directory)
     full(false);
     CHECK(threads() == before);
     {
-        // What is lent is given back, and the engine ends with its scope.
+        // An engine with a slot cannot be closed. The slot is given up, and the engine ends with its scope.
         tierflow::Engine engine(options);
         tierflow::Slot lent = engine.produce(9, 10);
         CHECK(closing(engine) == TF_ARGUMENT);
@@ -148,7 +148,7 @@ static void full_disk(const std::string &directory)
     full(false);
 }
 
-// The newest version of the client's engine.
+// Returns the newest version of the client's engine.
 static std::uint64_t newest()
 {
     std::uint64_t newest = 0;
@@ -199,7 +199,7 @@ static void client(const std::string &config)
     const std::string routed = client->route_file(config + ".copy");
     std::ofstream(routed) << "text";
     CHECK(client->checkpoint_end(true) && client->checkpoint_wait() && client->checkpoint_finished());
-    // A checkpoint is begun after a wait that failed, too, as the other ranks begin it.
+    // A failed wait does not keep the next checkpoint from its number, as the other ranks begin theirs.
     const std::string later = config + ".later";
     CHECK(client->checkpoint_begin("file", 2));
     std::ofstream(client->route_file(later + "/copy")) << "text";
@@ -211,7 +211,7 @@ static void client(const std::string &config)
     client->mem_clear("mixed");
     CHECK(client->cleanup("mixed"));
     delete client;
-    // After a client was deleted, another one is made, which finds what the first left.
+    // After the client was deleted, `get_client` makes another one, which finds the files of the first.
     client = veloc::get_client(0u, config);
     CHECK(client == veloc::get_client(0u, config));
     text = "third";

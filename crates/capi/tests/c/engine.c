@@ -49,7 +49,7 @@ static void options_are_checked(const char *directory)
     CHECK(tf_options_free(options) == TF_OK);
 }
 
-/* Differences that are compressed give the whole bytes; bounds are not for them. */
+/* Compressed differences give the whole bytes back. Differences with a codec that has a bound are refused. */
 static void compressed_differences(const char *directory)
 {
     tf_options options;
@@ -84,7 +84,7 @@ static void compressed_differences(const char *directory)
     CHECK(tf_options_free(options) == TF_OK);
 }
 
-/* Two directories are one tier, by which is predicted to be the faster one. */
+/* Two directories form one tier. Each version goes to the one that is predicted to be faster. */
 static void several_directories(const char *directory)
 {
     char both[2048];
@@ -176,7 +176,7 @@ static void slots(tf_engine engine)
     fill(room, 5000, 200);
     CHECK(tf_close(engine) == TF_ARGUMENT);
     CHECK(tf_slot_end(slot, 5, NULL) == TF_ARGUMENT);
-    // An engine on the host has no streams: the slot is as it was.
+    // An engine on the host has no streams: the call fails, and the slot stays as it was.
     CHECK(tf_slot_end(slot, TF_FINISH, &bytes) == TF_ARGUMENT);
     CHECK(tf_slot_end(slot, TF_GIVE_UP, &bytes) == TF_ARGUMENT);
     CHECK(tf_end(engine) == TF_ARGUMENT);
@@ -230,7 +230,7 @@ static void a_fork_has_an_engine_of_its_own(tf_engine engine, const char *direct
     int code;
     pid_t child;
 #ifdef __SANITIZE_ADDRESS__
-    /* The sanitizer's own locks are not for forks: what holds one in another thread holds it for ever in the child. */
+    /* The sanitizer does not release its locks in a forked child: a lock that another thread holds stays locked there. */
     CHECK(tf_wait(engine, 60) == TF_OK);
     CHECK(nanosleep(&(struct timespec){0, 100000000}, NULL) == 0);
 #endif
@@ -250,7 +250,7 @@ static void a_fork_has_an_engine_of_its_own(tf_engine engine, const char *direct
     CHECK(tf_checkpoint(engine, 500, &region, 1, NULL) == TF_OK);
 }
 
-/* Numbers that are reserved are above those of versions and hints, and are given out once. */
+/* Reserved numbers are above those of all versions and hints, and each is reserved once. */
 static void numbers_are_reserved(tf_engine engine)
 {
     uint64_t first = 0, next = 0, hinted[2] = {1000000, 1000001};
@@ -264,7 +264,7 @@ static void numbers_are_reserved(tf_engine engine)
     CHECK(tf_reserve(engine, 1, NULL) == TF_ARGUMENT);
 }
 
-/* Regions are listed, and slots are waited for no longer than is said. */
+/* Regions are listed, and calls wait for a slot no longer than the given time. */
 static void regions_and_limits(tf_engine engine)
 {
     tf_named parts[2] = {{"head", {memory, 100, TF_PLACE_HOST}}, {"body", {memory + 100, BYTES - 100, TF_PLACE_HOST}}};
@@ -288,7 +288,7 @@ static void regions_and_limits(tf_engine engine)
     CHECK(tf_produce_within(engine, 710, BYTES, NAN, &slot, &address) == TF_ARGUMENT);
 }
 
-/* Two engines have as much memory as their pool, which goes with the last of them. */
+/* Two engines share the memory of their pool. The pool ends with the last of them. */
 static void a_pool_is_shared(const char *directory)
 {
     tf_host_pool pool;
@@ -301,7 +301,7 @@ static void a_pool_is_shared(const char *directory)
     CHECK(tf_options_set(options, "device", "host") == TF_OK);
     CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
     CHECK(tf_options_set(options, "scratch_checksums", "false") == TF_OK);
-    /* One with less than a slab is none. */
+    /* An engine refuses a pool that is smaller than one slab. */
     CHECK(tf_host_pool_new(1 << 20, 2 << 20, &pool) == TF_OK && tf_options_set_pool(options, pool) == TF_OK);
     CHECK(tf_open(options, NULL, &both[0]) == TF_ARGUMENT && strstr(tf_error_message(), "slabs of a host pool") != NULL);
     CHECK(tf_host_pool_free(pool) == TF_OK);
@@ -344,7 +344,7 @@ int main(int argc, char **argv)
     CHECK(tf_is_durable(engine, 500, &durable) == TF_OK && durable == 1);
     CHECK(tf_resize_host_cache(engine, 1 << 19, 60, &usable) == TF_OK && usable == 1 << 19);
     CHECK(tf_resize_device_cache(engine, 0, 60, &usable) == TF_ARGUMENT);
-    /* More than it was opened with is not to be had. */
+    /* The cache does not grow beyond the size with which the engine was opened. */
     CHECK(tf_resize_host_cache(engine, (size_t)1 << 40, 60, &usable) == TF_OK && usable == 1 << 20);
     CHECK(tf_forget_hints(engine) == TF_OK);
     numbers_are_reserved(engine);

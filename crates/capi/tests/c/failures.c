@@ -1,4 +1,4 @@
-/* Calls of VELOC's client API that fail: what they leave, and what the calls after them do. */
+/* Tests of calls of VELOC's client API that fail: the state that they leave, and the calls after them. */
 #include "check.h"
 #include "veloc.h"
 #include "routed.h"
@@ -23,7 +23,7 @@ static size_t held(void)
     return count;
 }
 
-/* The number of the head is taken: no part stays. */
+/* The number of a checkpoint's head is taken, so its end fails. None of its parts stays. */
 static void a_head_that_cannot_be_written(void)
 {
     tf_region region = {&step, sizeof step, TF_PLACE_HOST};
@@ -66,7 +66,7 @@ static void a_file_that_comes_late(const char *directory)
     }
 }
 
-/* A path that cannot be returned is none, and the checkpoint goes on without it. */
+/* A path that does not fit is not routed, and the checkpoint goes on without the file. */
 static void a_path_without_room(const char *directory)
 {
     char scratch[4096], routed[VELOC_MAX_NAME];
@@ -92,7 +92,7 @@ static void a_path_without_room(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A checkpoint has one file. */
+/* A second file of one checkpoint is refused. */
 static void a_second_file(const char *directory)
 {
     char first[4096], second[4096], routed[VELOC_MAX_NAME];
@@ -111,7 +111,7 @@ static void a_second_file(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A file is taken in and given out by engines with and without memory that can be lent. */
+/* Engines with and without memory that they can lend take a file in and give it out. */
 static void a_file_in_any_memory(const char *directory, const char *key, const char *value)
 {
     char original[4096], routed[VELOC_MAX_NAME];
@@ -161,7 +161,7 @@ static void a_checkpoint_that_is_discarded(const char *directory)
     CHECK(VELOC_Finalize(0) != VELOC_SUCCESS);
 }
 
-/* A head that is damaged does not hide those that are sound. */
+/* A damaged head does not hide sound ones. */
 static void a_damaged_head(const char *directory)
 {
     char path[4096];
@@ -170,7 +170,7 @@ static void a_damaged_head(const char *directory)
         CHECK(VELOC_Checkpoint("heat", step) == VELOC_SUCCESS);
         CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
     }
-    /* Each run has a file of its own. */
+    /* Each run writes its head to a file of its own. */
     snprintf(path, sizeof path, "%s/persistent/tierflow/id-3/rank-0/s*2.tfs", directory);
     run("sed -i s/TFVELOC[12]/TFVELOC0/", path);
     CHECK(VELOC_Init_single(4, config) == VELOC_SUCCESS);
@@ -179,13 +179,13 @@ static void a_damaged_head(const char *directory)
     CHECK(VELOC_Restart_begin_rank("heat", 1, 3) == VELOC_SUCCESS);
     CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && step == 1);
     CHECK(VELOC_Restart_end(1) == VELOC_SUCCESS);
-    /* The head that cannot be read may be the one that is looked for. */
+    /* The damaged head may be the one that the call looks for. */
     CHECK(VELOC_Restart_begin_rank("heat", 2, 3) == VELOC_FAILURE);
     CHECK(VELOC_Restart_test_rank("cold", 0, 3) == VELOC_UNKNOWN);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A time line that cannot be written hides nothing, and the client ends as it does else. */
+/* VELOC_Finalize fails if the time line cannot be written, but closes the client and names lost versions all the same. */
 static void no_way_for_a_time_line(const char *directory)
 {
     char path[4096];

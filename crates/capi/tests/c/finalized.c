@@ -1,4 +1,4 @@
-/* Calls that meet other ranks once MPI has ended: they fail, and end nothing else. The argument is a configuration. */
+/* Calls that need the other ranks fail once MPI has ended, and change nothing. The argument is a configuration. */
 #include "check.h"
 #include "tierflow_mpi.h"
 #include "veloc.h"

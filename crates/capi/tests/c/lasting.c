@@ -1,4 +1,4 @@
-/* Versions that outlive their engine, and a group of two ranks that are threads. */
+/* Tests of versions that outlive their engine, and of a group of two ranks that are threads. */
 #include "check.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ static tf_engine opened(const tf_group *group)
     return engine;
 }
 
-/* Where the threads meet. */
+/* The barrier of the two threads. */
 static pthread_barrier_t here;
 static unsigned char table[RANKS][4096];
 
@@ -45,7 +45,7 @@ static void release(void *context)
     released[*(size_t *)context]++;
 }
 
-/* A region alone, and the other rank's. */
+/* A rank restores one region by its name, and a region of the other rank. */
 static void by_name(tf_engine engine, uint32_t rank, unsigned char *own)
 {
     tf_named parts[2] = {{"head", {own, 100, TF_PLACE_ANY}}, {"body", {own + 100, BYTES - 100, TF_PLACE_ANY}}};
@@ -87,7 +87,7 @@ static void *takes_part(void *context)
     CHECK(tf_latest(engine, UINT64_MAX, &newest) == TF_UNKNOWN);
     fill(own, BYTES, (unsigned)rank);
     CHECK(tf_checkpoint(engine, 1, &region, 1, NULL) == TF_OK);
-    /* One that only rank 0 has is none. */
+    /* A version that only rank 0 has does not count for the group. */
     if (rank == 0)
         CHECK(tf_checkpoint(engine, 2, &region, 1, NULL) == TF_OK);
     CHECK(tf_close(engine) == TF_OK);
@@ -154,7 +154,7 @@ static void another_number_of_ranks(void)
     CHECK(tf_restore_from(directory, 1, 0, pieces, 2) == TF_ARGUMENT);
     CHECK(strstr(tf_error_message(), "holds 20000 bytes") != NULL);
     CHECK(tf_restore_from(directory, 7, 0, pieces, 2) == TF_UNKNOWN);
-    /* Of a version with names, one region, and all of it in other pieces. */
+    /* A version with names is restored in part by a name, and as a whole into regions of other sizes. */
     CHECK(tf_restore_named_from(directory, 5, 1, &head, 1) == TF_OK && holds(part, 100, 51));
     pieces[1].bytes++;
     CHECK(tf_restore_from(directory, 5, 0, pieces, 2) == TF_OK && holds(part, BYTES, 50));
@@ -172,13 +172,13 @@ static void a_group_that_does_not_fit(void)
     CHECK(tf_open(options, &group, &engine) == TF_ARGUMENT);
     group.ranks = 1;
     CHECK(tf_open(options, &group, &engine) == TF_ARGUMENT);
-    /* The newest version there is of two ranks. */
+    /* The newest version in the directory belongs to a group of two ranks. */
     CHECK(tf_open(options, NULL, &engine) == TF_GROUP);
     CHECK(strstr(tf_error_message(), "a group of 2 ranks") != NULL);
     CHECK(tf_options_free(options) == TF_OK);
 }
 
-/* Two histories of one name and three versions, of which the last two differ, and a region that one of them lacks. */
+/* Compares two histories of three versions: the last two versions differ, and one history lacks a region. */
 static void compared_histories(void)
 {
     static double values[2][BYTES / sizeof(double)];
@@ -213,7 +213,7 @@ static void compared_histories(void)
     CHECK(tf_compare(places[0], places[1], "", -1, found, 0, &count) == TF_ARGUMENT);
 }
 
-/* What lies there compressed is read without an engine as what was given. */
+/* Calls without an engine restore compressed parts as they were given. */
 static void compressed_parts(void)
 {
     static float values[BYTES / sizeof(float)], back[BYTES / sizeof(float)];

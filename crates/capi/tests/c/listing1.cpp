@@ -1,5 +1,5 @@
-// Listing 1 of HPDC'23 as the paper prints it, and what it leaves out. `listing1.lowered` is `listing1.txt`, whose kernels are
-// launched as a compiler for CUDA does it: `kernel<<<blocks, threads>>>(...)` has become `launch(kernel, blocks, threads)(...)`.
+// Listing 1 of HPDC'23 as the paper prints it, and the code that the paper leaves out. `listing1.lowered` is `listing1.txt` with kernel
+// launches as a compiler for CUDA makes them: `kernel<<<blocks, threads>>>(...)` has become `launch(kernel, blocks, threads)(...)`.
 #include "check.h"
 #include "veloc.h"
 
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 #include "listing1.lowered"
     }
     CHECK(computed == num_ckpts && uncomputed == num_ckpts);
-    // Versions and regions that are not there.
+    // Versions and regions that do not exist have no size.
     CHECK(VELOC_Recover_size(num_ckpts, 1) == -1 && VELOC_Recover_size(0, 2) == -1);
     CHECK(VELOC_Restart(num_ckpts) == VELOC_FAILURE);
     CHECK(VELOC_Prefetch_enqueue(-1) == VELOC_FAILURE);

@@ -1,11 +1,11 @@
 /*
- * Ranks of an MPI program, each with a directory for its node, that keep each other's versions.
+ * Ranks of an MPI program, each with a directory for its node, protect each other's versions.
  *
  *   mpiexec -n N nodes DIRECTORY single|multiple SCHEME FIRST COUNT NODES CONTENTS
  *
- * Versions 0 to FIRST - 1 are there; COUNT further ones are taken. NODES is a letter for each rank: the name of its node.
- * CONTENTS tells what the versions hold from what others of the same numbers held before. Without further versions the engine is
- * left open. Each rank's statistics go to DIRECTORY.
+ * Versions 0 to FIRST - 1 exist, and the program takes COUNT further ones. NODES is a letter for each rank: the name of its node.
+ * CONTENTS is a number that makes the bytes differ from those of earlier versions of the same numbers. If COUNT is 0, the program leaves
+ * the engine open. Each rank's statistics go to DIRECTORY.
  */
 #include "check.h"
 #include "tierflow_mpi.h"
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
         newest = UINT64_MAX;
     printf("rank %d newest %lld\n", rank, (long long)newest);
     if (newest + 1 != (uint64_t)first) {
-        /* What cannot be brought back is told. */
+        /* The version cannot be rebuilt, and the error names it. */
         CHECK(tf_size(engine, (uint64_t)first - 1, &bytes) == TF_DAMAGED);
         printf("told %s\n", tf_error_message());
         first = 0;
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     for (version = first; version < first + count; version++) {
         fill(own, BYTES, (unsigned)((contents + version) * ranks + rank));
         CHECK(tf_checkpoint(engine, (uint64_t)version, &region, 1, NULL) == TF_OK);
-        /* The application talks, too. */
+        /* The application uses MPI at the same time. */
         MPI_Allreduce(MPI_IN_PLACE, &got, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     }
     CHECK(tf_wait(engine, 60) == TF_OK);

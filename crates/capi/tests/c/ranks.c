@@ -1,6 +1,6 @@
 /*
- * VELOC's client API by a group of processes: a rank that comes late, as many versions as are to be kept, and what a rank
- * opens and reads however many there are.
+ * Tests of VELOC's client API with a group of processes: a rank that comes late, the number of versions that are kept, and the files
+ * that a rank opens and reads in a group of any size.
  *
  *   ranks DIRECTORY late|kept|opened|resized|lost RANKS
  *   ranks DIRECTORY many VERSIONS
@@ -74,7 +74,7 @@ static void the_newest(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A rank comes when the others have given up. They do as programs do that find no checkpoint: they start over. */
+/* A rank comes when the others have stopped waiting. The others start over, as programs do that find no checkpoint. */
 static void one_is_late(void)
 {
     int version, rank, newest;
@@ -89,7 +89,7 @@ static void one_is_late(void)
         VELOC_Checkpoint("heat", version);
     }
     VELOC_Finalize(1);
-    /* They were told that nothing is known, not that there is nothing. */
+    /* The call must say that it does not know the checkpoints, not that there is none. */
     CHECK(newest == VELOC_UNKNOWN);
 }
 
@@ -107,7 +107,7 @@ static void nothing_is_lost(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A program that never asks what there is replaces what has the same number, and nothing else. */
+/* A program that never looks for checkpoints replaces one of the same number, and no other. */
 static void never_asked(void)
 {
     shared_places("");
@@ -125,7 +125,7 @@ static void the_others_stay(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* A group of another size is told what there is, by one rank in a line. */
+/* A group of another size cannot use the checkpoints. A single rank says so, in one line. */
 static void another_size(void)
 {
     char path[5000];
@@ -133,7 +133,7 @@ static void another_size(void)
     CHECK(freopen(path, "a", stderr) != NULL);
     shared_places("");
     CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
-    /* Each rank reads what a rank of that group wrote: not collective, though it be the one of its own number. */
+    /* Each rank reads a checkpoint of a rank of the old group. The calls are not collective, not even for the rank of its own number. */
     CHECK(VELOC_Restart_test_rank("heat", 0, own_rank) == 10);
     CHECK(VELOC_Restart_begin_rank("heat", 10, own_rank) == VELOC_SUCCESS);
     CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && is_set(10) && VELOC_Restart_end(1) == VELOC_SUCCESS);
@@ -152,7 +152,7 @@ static void it_is_said_once(void)
     fclose(errors);
 }
 
-/* Each rank has a node of its own, and nothing else. */
+/* Opens a client whose rank has a node of its own and no other storage. */
 static void own_node(void)
 {
     char text[5000];
@@ -162,7 +162,7 @@ static void own_node(void)
 
 static int life;
 
-/* Each rank has a node of its own, of which one may be lost. */
+/* Opens a client whose rank has a node of its own. A node may be lost. */
 static int protected_node(const char *more)
 {
     char path[5000];
@@ -214,7 +214,7 @@ static void all_is_back(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* Takes two nodes away, or brings them back. */
+/* Renames the directories of two nodes: takes the nodes away, or brings them back. */
 static void move_nodes(const char *from, const char *to)
 {
     char old[5000], new[5000];
@@ -226,7 +226,7 @@ static void move_nodes(const char *from, const char *to)
     }
 }
 
-/* Returns how many lines of this life's errors have these words. */
+/* Returns the number of lines with these words in the errors of the current `life`. */
 static int lines_with(const char *words, const char *more)
 {
     char path[5000], line[5000];
@@ -251,7 +251,7 @@ static void more_is_lost_than_nodes_protect(int ranks)
     life = 2;
     run_ranks(ranks, losses_are_said, NULL);
     CHECK(lines_with("lost with their nodes: version 1 of \"heat\", version 2 of \"heat\"", "rank 1 on node-1") == 1);
-    /* The engine's numbers of versions are in no line. */
+    /* No line names the engine's own version numbers. */
     CHECK(lines_with("not all of the storage", "") == 0);
     move_nodes("node", "new");
     move_nodes("away", "node");
@@ -265,7 +265,7 @@ static size_t held(void)
     uint64_t none[1];
     size_t count;
     CHECK(tf_versions(VELOC_Engine(), none, 0, &count) == TF_OK);
-    /* What was taken in, and what names it. */
+    /* Each checkpoint has two versions: its part and its head. */
     return count / 2;
 }
 
@@ -276,7 +276,7 @@ static void nodes_fill(void)
     for (version = 1; version <= 40; version++) {
         set(version);
         CHECK(VELOC_Checkpoint("heat", version) == VELOC_SUCCESS);
-        /* Those to keep, and the one whose durability the others hear of next. */
+        /* The two checkpoints to keep, and the newest one, of whose durability the other ranks do not know yet. */
         CHECK(held() <= 3);
     }
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
@@ -340,7 +340,7 @@ static void restarts(void)
 static int watching;
 static long opened;
 
-/* Counts how often the directories that are watched were opened themselves. */
+/* Counts how often the watched directories were opened. Files in them do not count. */
 static void count_opened(void)
 {
     char events[1 << 16] __attribute__((aligned(8)));
@@ -369,7 +369,7 @@ static void directories_are_read_by_few(int ranks)
     count_opened();
     close(watching);
     printf("%d ranks opened directories %ld times\n", ranks, opened);
-    /* By their own ranks, and by one other for all. */
+    /* Each rank opens its own directory, and one rank opens all of them. */
     CHECK(opened > 0 && opened <= 24L * ranks);
 }
 
@@ -416,7 +416,7 @@ int main(int argc, char **argv)
         run_ranks(ranks, a_history, NULL);
         run_ranks(ranks - 1, another_size, NULL);
         it_is_said_once();
-        /* Nor is it said to those who use it. */
+        /* A group of the right size must not get that line. */
         run_ranks(ranks, the_newest, NULL);
     } else if (strcmp(argv[2], "lost") == 0) {
         more_is_lost_than_nodes_protect(ranks);

@@ -1,4 +1,4 @@
-/* Ranks that are processes of one program, and meet in memory that they share. */
+/* Ranks are processes of one program, and meet in shared memory. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -34,7 +34,7 @@ static void nap(void)
     nanosleep(&pause, NULL);
 }
 
-/* As an MPI_Iallgather that is given up after some time: what a rank gave stays there. */
+/* Gathers a part of each rank, as an MPI_Iallgather that is given up at `end`: returns 1 then, and the rank's own part stays for the others. */
 static int gather_part(const unsigned char *mine, unsigned char *all, size_t stride, size_t bytes, double end)
 {
     long turn = shared->came[own_rank] + 1;
@@ -77,7 +77,7 @@ static tf_group group_of_ranks(void)
     return group;
 }
 
-/* Runs so many ranks to their ends, of which none fails. `meanwhile` is called until then. */
+/* Runs `ranks` processes until all have ended, and calls `meanwhile` until then. Fails if one of them fails. */
 static void run_ranks(int ranks, void (*rank)(void), void (*meanwhile)(void))
 {
     int number, code, left = ranks;

@@ -1,4 +1,4 @@
-/* Files of checkpoints of VELOC's API. */
+/* Helpers for files that VELOC's API routes into a checkpoint. */
 #ifndef ROUTED_H
 #define ROUTED_H
 

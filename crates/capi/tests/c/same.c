@@ -1,4 +1,4 @@
-/* Whether the newest checkpoints of VELOC's API in two directories are the same, of every rank. */
+/* Checks that the newest checkpoints of VELOC's API in two directories are the same for every rank. */
 #include "check.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ int main(int argc, char **argv)
     CHECK(argc == 3);
     for (index = 0; index < 2; index++) {
         CHECK(tf_find(argv[index + 1], UINT64_MAX, &version[index], &ranks[index]) == TF_OK);
-        /* It is the head: what it names comes before it. */
+        /* The newest version is the checkpoint's head. The part has the number 255 below. */
         CHECK(version[index] % 256 == 255);
         version[index] -= 255;
     }

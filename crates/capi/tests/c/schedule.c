@@ -1,4 +1,4 @@
-/* A reversed recurrence by a schedule, its states in an engine, beside the one whose states are all kept. */
+/* Compares a recurrence that is reversed by a schedule, with its states in an engine, with one whose states are all kept. */
 
 #include "check.h"
 
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     CHECK(tf_discard(engine, 1000) == TF_OK);
     CHECK(tf_machine_measure(engine, 1e-3, 1e-3, sizeof state, &machine) == TF_OK);
     CHECK(machine.device == 256 << 10 && machine.count == 2 && machine.tiers[0].room == 512 << 10 && machine.copy > 0);
-    /* A link that takes ten steps for a state. */
+    /* A state takes ten steps over this link. */
     machine.count = 1;
     machine.tiers[0].down = machine.tiers[0].up = sizeof state / 1e-2;
     CHECK(tf_machine_bound(&machine, STEPS, &least) == TF_OK);

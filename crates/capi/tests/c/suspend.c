@@ -1,4 +1,4 @@
-/* A preempted job: a signal announces it, and what is promised is durable. Argument: a directory. */
+/* A job is preempted: a signal announces it, and the promised version is durable at the end. Argument: a directory. */
 
 #include "check.h"
 

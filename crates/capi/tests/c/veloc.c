@@ -1,4 +1,4 @@
-/* VELOC's client API by a process of its own: what its documentation promises, and what its own library gets wrong. */
+/* Tests of VELOC's client API in a single process: the promises of its documentation, and cases that VELOC's own library gets wrong. */
 #include "check.h"
 #include "veloc.h"
 #include "routed.h"
@@ -79,7 +79,7 @@ static void memory(void)
     CHECK(VELOC_Restart("heat", 20) == VELOC_SUCCESS && is_set(2));
     CHECK(VELOC_Restart("heat", 5) == VELOC_FAILURE);
 
-    /* Some regions, and the others. */
+    /* Some regions are recovered first, and the others after them. */
     set(3);
     CHECK(VELOC_Restart_begin("heat", 20) == VELOC_SUCCESS);
     CHECK(VELOC_Recover_size(1) == COUNT * (int)sizeof(double));
@@ -94,7 +94,7 @@ static void memory(void)
     CHECK(VELOC_Restart_end(1) == VELOC_FAILURE);
     CHECK(VELOC_Recover_mem() == VELOC_FAILURE);
 
-    /* One that the application says failed is none. */
+    /* A checkpoint that the application ends as failed does not count. */
     set(4);
     CHECK(VELOC_Checkpoint_begin("heat", 30) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_begin("heat", 31) == VELOC_FAILURE);
@@ -107,7 +107,7 @@ static void memory(void)
     CHECK(VELOC_Checkpoint_begin("heat", 32) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_end(1) == VELOC_FAILURE);
 
-    /* A selection, and what is not protected. */
+    /* A checkpoint of selected regions. A selection with a region that is not protected is refused. */
     CHECK(VELOC_Checkpoint_begin("part", 1) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_selective(VELOC_CKPT_SOME, ids, 2) == VELOC_FAILURE);
     CHECK(VELOC_Checkpoint_selective(VELOC_CKPT_SOME, ids, 1) == VELOC_SUCCESS);
@@ -123,7 +123,7 @@ static void memory(void)
     CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
 }
 
-/* The next run finds what the last one left. */
+/* The next run finds the checkpoints of the last one. */
 static void another_run(void)
 {
     uint64_t count[1];
@@ -132,16 +132,16 @@ static void another_run(void)
     init();
     CHECK(VELOC_Restart_test("heat", 0) == 20);
     CHECK(VELOC_Restart("heat", 20) == VELOC_SUCCESS && is_set(2));
-    /* It goes back, and takes another way. */
+    /* The run goes back to version 1, so its next checkpoint replaces the later ones. */
     CHECK(VELOC_Restart("heat", 1) == VELOC_SUCCESS);
     set(6);
     CHECK(VELOC_Checkpoint("heat", 10) == VELOC_SUCCESS);
     CHECK(VELOC_Restart_test("heat", 0) == 10);
-    /* A number again. */
+    /* A second checkpoint of one number replaces the first. */
     set(7);
     CHECK(VELOC_Checkpoint("heat", 10) == VELOC_SUCCESS);
     CHECK(VELOC_Restart("heat", 10) == VELOC_SUCCESS && is_set(7));
-    /* Three are kept of each name: see the configuration. */
+    /* The configuration keeps three checkpoints of each name. */
     set(8);
     CHECK(VELOC_Checkpoint("heat", 11) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint("heat", 12) == VELOC_SUCCESS);
@@ -149,7 +149,7 @@ static void another_run(void)
     CHECK(VELOC_Restart_test("heat", 9) == VELOC_FAILURE);
     CHECK(VELOC_Restart_test("heat", 0) == 12);
     CHECK(tf_versions(VELOC_Engine(), count, 0, &held) == TF_OK && held == 2 * 4);
-    /* What was saved does not fit. */
+    /* The protected region is smaller than the saved one. */
     CHECK(VELOC_Mem_protect(1, small, 10, sizeof(double)) == VELOC_SUCCESS);
     CHECK(VELOC_Restart("heat", 12) == VELOC_FAILURE);
     CHECK(strstr(tf_error_message(), "region 1 has 80 bytes") != NULL);
@@ -191,7 +191,7 @@ static void files(const char *directory)
     CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
     has(original, "one");
-    /* A file and memory. */
+    /* A checkpoint of a file and of memory. */
     set(9);
     CHECK(VELOC_Checkpoint_begin("file", 2) == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
@@ -213,7 +213,7 @@ static void files(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* Where the file of a checkpoint is put is taken: the checkpoint fails, and is none. */
+/* All names for the copy of a checkpoint's file are taken: the checkpoint fails and does not count. */
 static void no_way_for_a_file(const char *directory)
 {
     char original[4096], taken[64][5000];
@@ -249,7 +249,7 @@ static void shared_bytes(void)
     CHECK(VELOC_Checkpoint("shared", 1) == VELOC_FAILURE);
     CHECK(strstr(tf_error_message(), "share bytes") != NULL);
     CHECK(VELOC_Restart_test("shared", 0) == VELOC_FAILURE);
-    /* Each in a part of its own can. */
+    /* Regions that share bytes can be saved in two parts of a checkpoint. */
     CHECK(VELOC_Checkpoint_begin("shared", 2) == VELOC_SUCCESS);
     set(10);
     CHECK(VELOC_Checkpoint_selective(VELOC_CKPT_REST, ids, 1) == VELOC_SUCCESS);
@@ -276,7 +276,7 @@ static void another_process(void)
     CHECK(waitpid(child, &code, 0) == child && code == 0);
     CHECK(VELOC_Checkpoint("heat", 99) == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
-    /* Another identifier has nothing, and reads what the first one has. */
+    /* A client with another identifier has no checkpoint of its own, but can read those of the first. */
     CHECK(VELOC_Init_single(4, config) == VELOC_SUCCESS);
     CHECK(VELOC_Mem_protect(0, &step, 1, sizeof step) == VELOC_SUCCESS);
     CHECK(VELOC_Mem_protect(1, field, COUNT, sizeof(double)) == VELOC_SUCCESS);
@@ -295,11 +295,11 @@ static void cleaned(void)
     CHECK(VELOC_Cleanup("heat") == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
     init();
-    /* What is persistent stays. */
+    /* VELOC_Cleanup leaves checkpoints on persistent storage. */
     CHECK(VELOC_Restart_test("heat", 0) == 99);
     CHECK(VELOC_Restart("heat", 99) == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
-    /* Without a persistent directory, nothing does. */
+    /* Without a persistent directory, it removes all. */
     unsetenv("VELOC_PERSISTENT");
     CHECK(setenv("VELOC_MODE", "sync", 1) == 0);
     CHECK(VELOC_Init_single(5, "") == VELOC_SUCCESS);
@@ -312,7 +312,7 @@ static void cleaned(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
-/* Storage that is taken away: what did not get there is named. */
+/* Persistent storage is taken away: the error names the versions that did not get there. */
 static void lost(const char *directory)
 {
     char command[5000];
@@ -346,7 +346,7 @@ int main(int argc, char **argv)
     CHECK(fclose(file) == 0);
     snprintf(path + 2048, 2048, "%s/scratch", argv[1]);
     CHECK(setenv("VELOC_SCRATCH", path + 2048, 1) == 0);
-    /* A directory, or an object store by its URL. */
+    /* Persistent storage is a directory, or an object store that a URL names. */
     snprintf(path + 2048, 2048, "%s/persistent", argc == 3 ? argv[2] : argv[1]);
     CHECK(setenv("VELOC_PERSISTENT", path + 2048, 1) == 0);
     before_init();

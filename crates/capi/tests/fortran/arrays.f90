@@ -48,7 +48,7 @@ program arrays
   call must(tf_checkpoint(engine, 2_int64, three), TF_OK)
   call must(tf_checkpoint(engine, 3_int64, six), TF_OK)
   call must(tf_checkpoint(engine, 4_int64, seven), TF_OK)
-  ! One with gaps is none.
+  ! An array with gaps is refused.
   call must(tf_checkpoint(engine, 5_int64, wide(1:3:2, :)), TF_ARGUMENT)
   call must(tf_hint(engine, [3_int64], 1_c_size_t), TF_OK)
   call must(tf_hint_next(engine, [4_int64], 1_c_size_t), TF_OK)

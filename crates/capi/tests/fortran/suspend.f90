@@ -1,4 +1,4 @@
-! A job that has to go: its state is arrays with names, a notice says that it has to go, and what is promised is durable.
+! A job is preempted: its state is named arrays, a notice announces the end, and the promised version is durable.
 !
 !   suspend DIRECTORY
 program suspend
@@ -30,7 +30,7 @@ program suspend
   call must(tf_open_comm(options, MPI_COMM_WORLD, engine), TF_OK)
   call must(tf_options_free(options), TF_OK)
 
-  ! Names that are none, and arrays with gaps, are refused.
+  ! Empty names and arrays with gaps are refused.
   call must(tf_name(gaps, '', step), TF_ARGUMENT)
   call must(tf_name(gaps, repeat('n', 1025), step), TF_ARGUMENT)
   call must(tf_name(gaps, 'wide', wide(1:3:2, :)), TF_ARGUMENT)
@@ -59,7 +59,7 @@ program suspend
   if (durable /= 1 .or. left > 0) stop 6
   call must(tf_suspend_to(engine, 9_int64, 1.0_c_double, suspension), TF_UNKNOWN)
 
-  ! Arrays come back alone, in any order, and other ranks' too.
+  ! Single arrays are restored in any order, also those of other ranks.
   call must(tf_wait(engine, 60.0_c_double), TF_OK)
   call must(tf_region_size(engine, 2_int64, 'pressure', bytes), TF_OK)
   if (bytes /= 8 * size(pressure)) stop 7

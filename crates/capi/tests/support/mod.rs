@@ -1,4 +1,4 @@
-//! Programs in C, C++ and Fortran, built against the library of this build and run.
+//! Builds programs in C, C++ and Fortran with the library of this build, and runs them.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The crate's folder.
+/// Returns the crate's folder.
 pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where Cargo put `libtierflow.so` of this build.
+/// Returns the folder in which Cargo put `libtierflow.so` of this build.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap().to_owned();
@@ -26,7 +26,7 @@ pub(crate) fn library() -> PathBuf {
     deps
 }
 
-/// What follows a compiler's inputs to link to the library.
+/// Adds the options that link a program with the library. Call this after the compiler's inputs.
 pub(crate) fn linked(command: &mut Command) -> &mut Command {
     let library = library();
     command
@@ -36,7 +36,7 @@ pub(crate) fn linked(command: &mut Command) -> &mut Command {
         .arg(format!("-Wl,-rpath,{}", library.display()))
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed. Returns its output.
 pub(crate) fn must(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -54,8 +54,8 @@ pub(crate) fn told(output: &Output) -> String {
     )
 }
 
-/// Builds a program of `tests/c` in a directory, by a compiler and its options; those that `TIERFLOW_CFLAGS` has come last (such
-/// as `-fsanitize=address,undefined -fno-sanitize-recover=all`).
+/// Builds a program of `tests/c` in a directory with a compiler and its options. The options in `TIERFLOW_CFLAGS` (such as
+/// `-fsanitize=address,undefined -fno-sanitize-recover=all`) come last.
 pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -> PathBuf {
     let program = to.join(Path::new(source).file_stem().unwrap());
     let mut command = Command::new(compiler);
@@ -77,7 +77,7 @@ pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -
     program
 }
 
-/// Runs a program, by what `TIERFLOW_WRAPPER` names if it is set (such as `valgrind -q --error-exitcode=9`).
+/// Returns the command of a program. The command in `TIERFLOW_WRAPPER` (such as `valgrind -q --error-exitcode=9`) runs it, if there is one.
 pub(crate) fn program(path: &Path) -> Command {
     let wrapper = std::env::var("TIERFLOW_WRAPPER").unwrap_or_default();
     let mut words = wrapper.split_whitespace();
@@ -89,12 +89,12 @@ pub(crate) fn program(path: &Path) -> Command {
             command
         }
     };
-    // Cargo's names another folder first, in which an older build may lie.
+    // Cargo's `LD_LIBRARY_PATH` begins with another folder, which may have an older build.
     command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
-/// The functions that a header declares.
+/// Returns the functions that a header declares.
 pub(crate) fn declared(header: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(header).unwrap();
     let mut code = String::new();
@@ -106,9 +106,9 @@ pub(crate) fn declared(header: &Path) -> BTreeSet<String> {
         };
         code.push_str(part);
     }
-    // Types and calls that are passed are in parentheses.
+    // Names in parentheses are types and parameters that are functions.
     let mut names = BTreeSet::new();
-    // Functions of C alone: overloads for C++ follow.
+    // The functions of C are at the beginning. Overloads for C++ follow.
     let code = code.split("\ninline ").next().unwrap_or_default();
     for statement in code.split(';') {
         let Some((before, _)) = statement.split_once('(') else {
@@ -128,12 +128,13 @@ pub(crate) fn declared(header: &Path) -> BTreeSet<String> {
 /// An MPI that is installed.
 #[derive(Clone, Debug)]
 pub(crate) struct Mpi {
-    /// What its programs end with: `.mpich`, `.openmpi` or nothing.
+    /// Suffix of the names of its programs: `.mpich`, `.openmpi` or empty.
     suffix: &'static str,
 }
 
 impl Mpi {
-    /// All that there are, or the one that `TIERFLOW_MPI` names. A missing one is an error if that is `required`, and is said else.
+    /// Returns all installed MPIs, or the one that `TIERFLOW_MPI` names. A missing MPI is a panic if that variable is `required`, and is
+    /// printed otherwise.
     pub(crate) fn installed() -> Vec<Self> {
         let works = |program: String| {
             let run = Command::new(program).arg("--version").output();
@@ -165,7 +166,7 @@ impl Mpi {
         Command::new(format!("{name}{}", self.suffix))
     }
 
-    /// Runs a program as so many ranks.
+    /// Returns the command that runs a program as `ranks` ranks.
     pub(crate) fn run(&self, ranks: u32, program: &Path) -> Command {
         let mut command = self.tool("mpiexec");
         command.env_remove("LD_LIBRARY_PATH");
@@ -182,7 +183,7 @@ impl Mpi {
         command
     }
 
-    /// Builds an example in a directory; `None` where there is no compiler for its language.
+    /// Builds an example in a directory. Returns `None` if there is no compiler for its language.
     pub(crate) fn example(&self, source: &str, to: &Path) -> Option<PathBuf> {
         self.program(&home().join("examples").join(source), &[], to)
     }
@@ -250,7 +251,7 @@ impl Mpi {
     }
 }
 
-/// Processes that run a program with an argument, by their numbers.
+/// Returns the numbers of the processes that run a program with an argument.
 pub(crate) fn ranks_of(program: &Path, argument: &Path) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -269,9 +270,9 @@ pub(crate) fn ranks_of(program: &Path, argument: &Path) -> Vec<u32> {
     found
 }
 
-/// Waits for a child, so long at most; if it goes on, `hangs` is called, and it is ended. What it printed.
+/// Waits for a child, at most for `patience`. If it still runs then, calls `hangs` and kills the child. Returns its output.
 pub(crate) fn wait_for(mut child: Child, patience: Duration, hangs: impl FnOnce()) -> Output {
-    // Read while it runs: pipes hold little.
+    // The pipes are read while the child runs, as they hold little.
     let read = |from: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

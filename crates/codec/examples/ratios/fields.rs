@@ -1,4 +1,4 @@
-//! The inputs: fields, weights and integers like those of applications, made here.
+//! The inputs: synthetic fields, weights and integers like those of applications.
 
 use rayon::prelude::*;
 use tierflow_codec::Element;

@@ -56,7 +56,7 @@ impl Bench {
         })
     }
 
-    /// Measures. Checks that the container of one copy of the input equals `expected`.
+    /// Returns the times of a method on an input. Checks that the container of one copy of the input equals `expected`.
     pub fn time(&mut self, input: &Field, method: &Method, expected: &[u8]) -> Result<Times> {
         let one = input.bytes.len();
         for start in (0..INPUT / one * one).step_by(one) {

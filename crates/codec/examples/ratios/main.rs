@@ -3,8 +3,7 @@
 //! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--others] [--wave N] [--values N] [--write DIR]
 //! [TYPE:FILE ...]`
 //!
-//! `--others` measures pco, too, on one thread; with `RAYON_NUM_THREADS=1` our codecs
-//! have one, too.
+//! `--others` measures pco, too, on one thread. `RAYON_NUM_THREADS=1` limits Tierflow's codecs to one thread for comparison.
 //!
 //! `--write` writes the inputs to a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With
 //! `--gpu`, inputs are repeated up to 1 GiB, events time kernels, with containers in device memory and in pinned host

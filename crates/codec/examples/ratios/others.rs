@@ -1,4 +1,4 @@
-//! Compressors of others, for comparison.
+//! Compressors of other projects, for comparison.
 
 use std::io::Error;
 
@@ -9,14 +9,14 @@ use crate::fields::Field;
 
 type Stored = Result<Vec<u8>, Error>;
 
-/// A compressor of others.
+/// A compressor of another project.
 pub struct Other {
     pub name: &'static str,
     pub encode: fn(&Field) -> Stored,
     pub decode: fn(&Field, &[u8]) -> Stored,
 }
 
-/// All that are measured.
+/// The compressors that are measured.
 pub const ALL: [Other; 1] = [Other {
     name: "pco",
     encode: |field| {

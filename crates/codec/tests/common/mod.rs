@@ -58,7 +58,7 @@ pub fn inputs(element: Element, n: usize) -> Vec<(&'static str, Vec<u8>)> {
     let few: Vec<u8> = (0..len)
         .map(|_| [3, 9, 200][random.word() as usize % 3])
         .collect();
-    // Few bytes in one half and noise in the other: units that their plane's code makes longer.
+    // The first half has few different bytes, the other is noise. The code that suits the first half makes units of the second longer.
     let mut halves = vec![5; len];
     halves[len / 2..].copy_from_slice(&noise[len / 2..]);
     let mut specials = Vec::new();

@@ -1,4 +1,4 @@
-//! Checkpoints to encode, and the simplest encoder.
+//! Histories of checkpoints to encode, and an encoder that is as simple as possible.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::HashMap;
@@ -108,7 +108,7 @@ pub(crate) fn check(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], what: &str) {
 }
 
 /// Returns what the List method stores per checkpoint: bytes of first-time occurrences, their number, and that of shifted
-/// duplicates. Compares bytes.
+/// duplicates. Compares the bytes of chunks, not digests.
 pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> {
     let mut seen: HashMap<&[u8], ()> = HashMap::new();
     let mut before: Option<&Vec<u8>> = None;

@@ -1,5 +1,5 @@
-//! Algorithm 1 of ICPP'23, written down from the paper, with its tree of hashes (a Merkle tree), beside `Tree`, which has regions in
-//! its place: every difference stores the same bytes, and `Tree` never has more entries.
+//! Compares `Tree` with Algorithm 1 of ICPP'23, which is written here as in the paper, with its tree of hashes (a Merkle tree). `Tree` has
+//! regions in place of that tree: every difference stores the same bytes, and `Tree` never has more entries.
 
 use crate::common::{encode, histories};
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ impl Paper {
         let mut found = Found::default();
         let mut tree = Vec::new();
         let mut labels = Vec::new();
-        // Lines 1 to 23. Chunks come in order, so none occurs before one that was entered.
+        // Lines 1 to 23. Chunks are visited in order, so the entry of a content is always its first occurrence.
         for (leaf, bytes) in data.chunks(chunk).enumerate() {
             let digest = self.digest(Content::Chunk(bytes.to_vec()));
             labels.push(match self.before.get(leaf) == Some(&digest) {
@@ -123,7 +123,7 @@ impl Found {
     }
 }
 
-/// Compares the differences of a history, and returns how many there are, and how many have fewer entries here.
+/// Compares the differences of a history. Returns their number, and the number of those that have fewer entries in `Tree`.
 fn compare(history: &[Vec<u8>], chunk: usize, name: &str) -> (u32, u32) {
     let all = Config::new(Method::Tree)
         .chunk(chunk as u32)

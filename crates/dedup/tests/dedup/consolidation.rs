@@ -103,7 +103,7 @@ fn origins_are_the_differences_that_a_restore_reads() {
                     "{name}"
                 );
             }
-            // All of them kept, nothing is stored but what changes.
+            // If all of these differences are kept, only changed chunks are stored.
             let keep = origins.differences.iter().map(|one| one.ordinal).collect();
             let mut again = Lineage::resume(*lineage.config(), &chain).unwrap();
             again.consolidate(&keep);

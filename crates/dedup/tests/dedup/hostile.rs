@@ -1,4 +1,4 @@
-//! Damaged and forged files: a clear error, never a panic, never wrong bytes.
+//! Damaged and forged files give a clear error, never a panic and never wrong bytes.
 
 use crate::common::{Draws, METHODS, histories};
 use tierflow_dedup::{Chain, Config, Container, Error, Lineage, Method};
@@ -200,8 +200,8 @@ fn forged_fields_and_entries_are_refused_or_harmless() {
                 let versions: Vec<u64> = chain.versions().collect();
                 for version in versions {
                     let _ = chain.dependencies(version);
-                    // A file may name another version, or claim to be another checkpoint. But bytes that match a sum
-                    // that was not forged are the written ones.
+                    // A forged file may name another version, or claim to be another checkpoint. Bytes that match a sum which was not
+                    // forged must be the written ones.
                     if let Ok(restored) = chain.to_vec(version)
                         && let Some(data) = history.get(version as usize)
                         && !(72..104).contains(&offset)
@@ -220,7 +220,7 @@ fn forged_fields_and_entries_are_refused_or_harmless() {
 #[test]
 fn a_short_file_cannot_ask_for_much_memory() {
     let files = stored(Config::new(Method::Tree).chunk(32), &small());
-    // 2^36 bytes, stored in no link.
+    // The forged file claims 2^36 bytes, of which no file of the chain stores any.
     let forged = forge(&files[1], |file| {
         file[40..48].copy_from_slice(&(1_u64 << 36).to_le_bytes());
         file[36..40].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Lineages and chains, besides encoding and restoring.
+//! Tests of lineages and chains beyond encoding and restoring: resuming, compaction, dependencies, verification, seeds.
 
 use crate::common::{Draws, METHODS, check, colliding, colliding_history, encode, histories};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, Stored};
 #[test]
 fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
     for method in METHODS {
-        // A small record, so that it has dropped chunks by then.
+        // The smaller record has dropped chunks by then.
         for capacity in [0, 1_000_000] {
             let config = Config::new(method)
                 .chunk(64)
@@ -37,7 +37,7 @@ fn a_full_record_forgets_and_loses_nothing() {
     let config = Config::new(Method::Tree).chunk(chunk);
     let small = encode(config, &history);
     let large = encode(config.record_capacity(1 << 20), &history);
-    // The record fits 1.2 checkpoints: B made it drop A.
+    // The record holds 1.2 checkpoints: it dropped A when B came.
     assert_eq!(small.get(30).unwrap().stored(), Stored::Full);
     assert_eq!(large.get(30).unwrap().payload_bytes(), 0);
     check(&small, &history, "small record");
@@ -45,7 +45,7 @@ fn a_full_record_forgets_and_loses_nothing() {
 }
 
 #[test]
-fn what_is_kept_of_a_compacted_chain_comes_back() {
+fn kept_versions_of_a_compacted_chain_come_back() {
     for method in METHODS {
         for (name, history) in histories(30_001, 64) {
             let chain = encode(Config::new(method).chunk(64), &history);

@@ -1,4 +1,4 @@
-//! Tests of de-duplication without a GPU. One program has them all, as each program would compile the optimised methods anew.
+//! Tests of de-duplication without a GPU. All are in one program, as each further program would compile the optimised methods anew.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The bytes that each method stores, compared with the oracle and among methods, and restored.
+//! Compares the bytes that each method stores with the oracle and with other methods, and restores them.
 
 use crate::common::{METHODS, check, encode, histories, oracle};
 use tierflow_dedup::{Chain, Config, Lineage, Method, Stored, most_stored_bytes};
@@ -170,7 +170,7 @@ fn rayon_of_one() -> rayon::ThreadPool {
 }
 
 #[test]
-fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
+fn auto_gives_up_on_all_new_data_and_finds_its_way_back() {
     let len = 64 * 64 * 200;
     let mut random = crate::common::Draws(1);
     let (a, b, c) = (random.bytes(len), random.bytes(len), random.bytes(len));
@@ -187,7 +187,7 @@ fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
     check(&chain, &history, "auto");
 }
 
-/// Changes with a period, at every place within it, are counted at their true share.
+/// `Auto` estimates the share of changed chunks correctly if the changes have a period, wherever in the period they are.
 #[test]
 fn auto_is_not_misled_by_a_period() {
     let (chunk, period) = (64, 64);

@@ -1,4 +1,4 @@
-//! A state that changes a little from version to version, so that it is worth storing as differences.
+//! A state that changes a little from version to version, so that differences take less room.
 
 #![allow(
     dead_code,
@@ -11,17 +11,17 @@ use tierflow_engine::{Engine, Region, Version};
 /// Bytes of a version.
 pub(crate) const SIZE: usize = 256 << 10;
 
-/// Some words of the state are those of one of the last versions.
+/// Returns a version's state: words of each of the last versions lie anywhere in it.
 pub(crate) fn content(version: Version) -> Vec<u8> {
     changed(version, 20, SIZE)
 }
 
-/// As [`content`]; the words are near each other, and there are so many that chains are consolidated.
+/// Returns a state as [`content`] does. The changed words are near each other, and so many that chains are consolidated.
 pub(crate) fn content_near(version: Version) -> Vec<u8> {
     changed(version, 200, SIZE / 16)
 }
 
-/// `words` words of each of the last versions, among the first bytes of the state.
+/// Returns a state with `words` words of each of the last versions among its first bytes.
 fn changed(version: Version, words: u64, among: usize) -> Vec<u8> {
     let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
     let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();

@@ -1,12 +1,11 @@
-//! Counters of which some rise from version to version: what changed is worth storing as a difference, and that is worth
-//! compressing.
+//! A state of counters, some of which rise from version to version: its difference is small, and can be compressed.
 
 use tierflow_engine::Version;
 
 /// Bytes of a version.
 pub(crate) const SIZE: usize = 256 << 10;
 
-/// With each version, those of one stretch in four have risen, each by its own.
+/// Returns the counters of a version. From one version to the next, the counters in one of four ranges rise, each by its own amount.
 pub(crate) fn state(version: Version) -> Vec<u8> {
     let count = |at: u64| {
         let rises = |round: &Version| (at / 512 + round).is_multiple_of(4);

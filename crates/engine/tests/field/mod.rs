@@ -1,4 +1,4 @@
-//! A wave that has come further with each version; zeros ahead of it.
+//! A field with a wave that moves on from version to version, and zeros ahead of it.
 
 use tierflow_engine::Version;
 

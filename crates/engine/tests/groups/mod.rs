@@ -1,4 +1,4 @@
-//! Ranks as threads.
+//! Groups whose ranks are threads.
 
 #![allow(
     dead_code,
@@ -22,7 +22,7 @@ pub(crate) fn together<T: Send>(ranks: u32, each: impl Fn(u32) -> T + Sync) -> V
     })
 }
 
-/// Ranks that meet in memory, as others do over their network.
+/// A group that meets in memory.
 #[derive(Debug)]
 pub(crate) struct InMemory {
     given: Mutex<Vec<Vec<u8>>>,

@@ -1,4 +1,4 @@
-//! An engine whose device cache overflows to peers, on whatever devices; the first of them is its own.
+//! Scenarios of an engine whose device cache overflows to peers, for devices of any kind. The first device is the engine's own.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub(crate) fn engine(device: &Device, peers: PeerCache, device_cache: usize) -> 
         .unwrap()
 }
 
-/// Bytes that lie on peers now.
+/// Returns the bytes that are on peers now.
 pub(crate) fn on_peers(engine: &Engine) -> u64 {
     let tiers = engine.metrics().tiers;
     let peers = tiers.iter().find(|tier| tier.name == "peers");
@@ -65,7 +65,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) fn overflow_and_recall(devices: &[Device], length: usize) {
     let (cache, recalls) = peers(devices, 8 * length);
     let engine = engine(&devices[0], cache, 4 * length);
-    // Fewer than device and peers hold.
+    // Fewer versions than the device and the peers hold.
     let count = 4 + 8 * (devices.len() as u64 - 1) - 4;
     for version in 0..count {
         checkpoint(&engine, version, length).unwrap();
@@ -90,14 +90,14 @@ pub(crate) fn overflow_and_recall(devices: &[Device], length: usize) {
         for version in 0..count {
             assert_restores(&engine, version, length);
         }
-        // The tier that is left is used.
+        // The engine still uses the peers that are left.
         checkpoint(&engine, 1000 + at as u64, length).unwrap();
     }
     eventually("something is left on peers", || on_peers(&engine) == 0);
     assert_restores(&engine, 1000, length);
 }
 
-/// Peers want their memory back while checkpoints and restores run.
+/// Peers take their memory back while checkpoints and restores run.
 pub(crate) fn recall_in_flight(devices: &[Device], length: usize) {
     for round in 0..4 {
         let (cache, recalls) = peers(devices, 4 * length);
@@ -128,8 +128,7 @@ pub(crate) fn recall_in_flight(devices: &[Device], length: usize) {
     }
 }
 
-/// Another process' memory, recalled or lost with the process: what lay there is flushed in either case, as what is mapped
-/// stays mapped.
+/// Another process takes its memory back, or ends. The engine flushes the versions there in both cases, as mapped memory stays mapped.
 pub(crate) fn lenders(devices: &[Device], length: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lender");
@@ -156,7 +155,7 @@ pub(crate) fn lenders(devices: &[Device], length: usize) {
         assert_restores(&engine, version, length);
     }
     checkpoint(&engine, 10, length).unwrap();
-    // The connection closes, as it does when a process ends.
+    // The connection closes, as at the end of a process.
     drop(second);
     eventually("what a dead lender had is kept", || on_peers(&engine) == 0);
     for version in 0..11 {

@@ -1,4 +1,4 @@
-//! Versions as tests write them, read them back, list and damage them.
+//! Helpers that write, restore, list and damage versions.
 
 #![allow(
     dead_code,
@@ -15,7 +15,7 @@ use tierflow_engine::{
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
-/// Bytes that differ nearly everywhere from those of any other seed.
+/// Returns bytes that differ nearly everywhere from those of any other seed.
 pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let word = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let byte = |at: usize| ((word.rotate_left(at as u32 % 64) ^ at as u64) >> 8) as u8;
@@ -26,7 +26,7 @@ pub(crate) fn host() -> Device {
     open(Choice::Host).unwrap()
 }
 
-/// Room for two checkpoints of so many bytes, for four, and for all.
+/// Returns a builder with room for two checkpoints of `size` bytes on the device, for four in host memory, and for all in a file.
 pub(crate) fn caches(directory: &Path, size: usize) -> EngineBuilder {
     Engine::builder(&host())
         .device_cache(2 * size)
@@ -35,7 +35,7 @@ pub(crate) fn caches(directory: &Path, size: usize) -> EngineBuilder {
         .flush(Flush::Eager)
 }
 
-/// A scratch file that fails on demand.
+/// Returns a tier of a scratch file that fails on demand, and its faults.
 pub(crate) fn faulty(directory: &Path) -> (Arc<Faults>, Tier) {
     let faults = Arc::<Faults>::default();
     let scratch = Scratch::open(directory).unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
     engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
 }
 
-/// A version's bytes.
+/// Returns a version's bytes.
 pub(crate) fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     let mut bytes = vec![0x55; engine.restore_size(version)? as usize];
     engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
@@ -64,7 +64,7 @@ pub(crate) fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
     assert!(back == bytes, "version {version} came back wrong");
 }
 
-/// Nothing is held any more once the transfers that were still under way have ended.
+/// Waits for transfers under way, and asserts that the tiers hold nothing then.
 pub(crate) fn assert_drains(engine: &Engine) {
     let begun = Instant::now();
     while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
@@ -75,20 +75,20 @@ pub(crate) fn assert_drains(engine: &Engine) {
     }
 }
 
-/// Bytes that a tier of this name holds.
+/// Returns the bytes that a tier of this name holds.
 pub(crate) fn used(engine: &Engine, tier: &str) -> u64 {
     let tiers = engine.metrics().tiers;
     tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
-/// The whole versions in a directory.
+/// Returns the whole versions in a directory.
 pub(crate) fn listed(directory: &Path) -> Vec<Version> {
     let repository = Repository::read_only(directory, Options::default()).unwrap();
     let versions = repository.versions().unwrap();
     versions.into_iter().map(|info| info.version).collect()
 }
 
-/// Flips a bit of the payload of a version that is large enough to have a file of its own.
+/// Flips a bit in the payload of a version that has a file of its own. Returns the file.
 pub(crate) fn damage(directory: &Path, version: Version) -> PathBuf {
     let path = directory.join(format!("rank-0/v{version:020}.tfc"));
     let mut bytes = std::fs::read(&path).unwrap();

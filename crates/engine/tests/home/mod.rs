@@ -1,8 +1,8 @@
-//! Places of versions that outlive an engine.
+//! Directories of versions that outlive an engine.
 
 use std::path::PathBuf;
 
-/// Two directories: of the node, and beyond it.
+/// Two directories: one of the node (`near`), and one of external storage (`far`).
 pub(crate) struct Home {
     _kept: tempfile::TempDir,
     pub(crate) near: PathBuf,

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tierflow_store::{Error, Result, Storage};
 
-/// The tests' own state is std's: it is no part of what is explored.
+/// Storage in memory. The state uses the locks of `std`, which shuttle does not explore.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pages: Mutex<BTreeMap<u64, Vec<u8>>>,
     closed: AtomicBool,
     refuses: AtomicBool,
-    /// Set by an access after the close: a panic here would count as an error of the storage.
+    /// True after an access behind the close. A panic at the access would count as an error of the storage.
     misused: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl Store {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Every write fails from now on.
+    /// Lets every write fail from now on.
     pub(crate) fn refuse_writes(&self) {
         self.refuses.store(true, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! A vault that takes so many bytes a second of all callers together, and knows how far each has come.
+//! A vault with a bandwidth for all callers together, which knows how many bytes of each version are through.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tierflow_store::{Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
 
-/// Bytes that are paid for at a time.
+/// Bytes that a version pays for at a time.
 const STEP: u64 = 64 << 10;
 
-/// Time that a thread may catch up if it woke late: without it, the rate would be below the limit.
+/// Time that a thread may make up for if it woke late. Without it, the rate would be below the limit.
 const CREDIT: Duration = Duration::from_millis(20);
 
-/// Bytes of the versions that may come.
+/// The bytes of each version that may come.
 pub(crate) type Sizes = Arc<Mutex<BTreeMap<u64, usize>>>;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Slow {
     bytes_per_second: u64,
     sizes: Sizes,
     paid_until: Mutex<Instant>,
-    /// By version on its way, the bytes that are paid for.
+    /// The bytes that are through, for each version on its way.
     paid: Mutex<BTreeMap<u64, u64>>,
     halted: Mutex<bool>,
     changed: Condvar,
@@ -40,18 +40,18 @@ impl Slow {
         }
     }
 
-    /// Stops or resumes all transfers. A transfer that is cancelled meanwhile ends.
+    /// Stops or resumes all transfers. A transfer that is cancelled while stopped ends.
     pub(crate) fn halt(&self, halted: bool) {
         *self.halted.lock().unwrap() = halted;
         self.changed.notify_all();
     }
 
-    /// Bytes that are through, of the versions on their way.
+    /// Returns the bytes that are through, for each version on its way.
     pub(crate) fn paid(&self) -> BTreeMap<u64, u64> {
         self.paid.lock().unwrap().clone()
     }
 
-    /// Lets a version through, unless it is not wanted any more.
+    /// Lets a version through at the bandwidth of the vault. Returns the error of `is_wanted` once it fails.
     fn pay(&self, version: u64, is_wanted: &dyn Fn() -> Result<()>) -> Result<()> {
         let size = self.sizes.lock().unwrap()[&version] as u64;
         let mut at = 0;

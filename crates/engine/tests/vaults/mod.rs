@@ -1,4 +1,4 @@
-//! Directories as vaults whose calls a test watches, holds back or lets fail.
+//! Vaults on directories. A test watches their calls, holds them back or lets them fail.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_store::{Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
 
-/// A call that a vault has got, or has ended.
+/// A call at its beginning or at its end.
 #[derive(Debug)]
 pub(crate) enum Call<'a> {
     List,
@@ -24,12 +24,12 @@ pub(crate) enum Call<'a> {
     Remove,
 }
 
-/// Meets each call of a vault before the directory does.
+/// The test's part of a vault, which gets each call before the directory does.
 pub(crate) trait Watch: Debug + Send + Sync {
     fn meet(&self, call: Call<'_>) -> Result<()>;
 }
 
-/// A directory as a vault, with a test in front of it.
+/// A vault on a directory that passes each call to the test first.
 #[derive(Debug)]
 pub(crate) struct Watched<W> {
     pub(crate) directory: Repository,
@@ -99,7 +99,7 @@ impl Gate {
         self.resumed.notify_all();
     }
 
-    /// A call waits to pass.
+    /// Returns true if a call waits at the gate.
     pub(crate) fn is_met(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }

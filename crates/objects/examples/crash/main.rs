@@ -4,10 +4,10 @@
 //! cargo run -p tierflow-objects --features cloud --example crash -- --url s3://bucket/prefix --kills 500 \
 //!     --server 's3s-fs --access-key KEY --secret-key SECRET /tmp/root'
 //! ```
-//! with `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP=true` and the keys in the environment. The server has to be one that keeps what
-//! it acknowledged through `kill -9` and a restart. Each time, a process of its own saves versions by many threads and prints
-//! which were acknowledged; it is killed, or the server is, or both. Then a new vault lists the history and reads what was
-//! acknowledged in this run, what was under way, and a sample of what is older; at the end, everything.
+//! with `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP=true` and the keys in the environment. The server must keep acknowledged objects
+//! through `kill -9` and a restart. In each run a separate process saves versions by many threads and prints the acknowledged
+//! ones. The process is killed, or the server is, or both. Then a new vault lists the history and reads the versions that this
+//! run acknowledged or had under way, and a sample of older ones. At the end the vault reads all versions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -64,9 +64,9 @@ const READERS: usize = 16;
 struct Experiment {
     kills: u64,
     seed: u64,
-    /// Acknowledged versions after which it ends, too.
+    /// Number of acknowledged versions after which the experiment ends, too.
     goal: u64,
-    /// The time until a process is killed, at least and at most.
+    /// The shortest and the longest time until a process is killed, in milliseconds.
     milliseconds: (u64, u64),
     /// Versions that stay in the store.
     keep: u64,
@@ -75,16 +75,16 @@ struct Experiment {
     load: Load,
 }
 
-/// What was found so far.
+/// Results of the checks so far.
 #[derive(Debug, Default)]
 struct Tally {
     acknowledged: BTreeSet<u64>,
     lost: u64,
     torn: u64,
-    /// Whole, though never acknowledged: the answer was lost.
+    /// Versions that are whole though never acknowledged, as the answer was lost.
     unacknowledged: u64,
     read: u64,
-    /// How often the writer, the server or both were killed.
+    /// Number of kills of the writer, of the server, and of both.
     kills: [u64; 3],
     writers_peak: u64,
     opening: Duration,
@@ -111,7 +111,7 @@ impl Experiment {
                 server.kill();
             }
             if killed == 1 {
-                // The writer goes on, and connects to the server again.
+                // The writer continues, and connects to the server again.
                 std::thread::sleep(Duration::from_millis(rng.below(500)));
                 server.restart();
                 std::thread::sleep(lifetime / 4);
@@ -151,7 +151,7 @@ impl Experiment {
         expect(opened, "the store cannot be opened")
     }
 
-    /// Opens the history anew, and reads what is new and a sample of what is not.
+    /// Opens the history anew. Reads all new versions, and a sample of the others.
     fn check(&self, tally: &mut Tally, new: std::ops::Range<u64>, rng: &mut Rng) {
         let begun = Instant::now();
         let vault = self.open();
@@ -193,7 +193,7 @@ impl Experiment {
         assert_eq!(tally.torn, 0, "versions are torn");
     }
 
-    /// 1 if a version does not hold what was saved, else 0.
+    /// Returns 1 if a version does not have the bytes that were saved, else 0.
     fn torn(&self, vault: &Repository, version: u64) -> u64 {
         let found = vault.piece(version);
         let piece = expect(
@@ -213,7 +213,7 @@ impl Experiment {
         u64::from(!is_right || end != self.load.length(version))
     }
 
-    /// Gives up all but the newest, as far as the disk has no room for more.
+    /// Removes all but the newest `keep` versions, as the disk has no room for more.
     fn prune(&self, tally: &mut Tally) -> u64 {
         let surplus = tally.acknowledged.len() as u64 - self.keep;
         let old: BTreeSet<u64> = tally

@@ -1,4 +1,4 @@
-//! Processes that are killed, and the reports of one that ends by itself.
+//! Processes that the experiment kills, and the reports of the writer.
 
 use crate::writer::Load;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Numbers that look random, by Marsaglia's xorshift.
+/// A generator of pseudo-random numbers, Marsaglia's xorshift.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -22,7 +22,7 @@ impl Rng {
     }
 }
 
-/// The value of a call that succeeded. An error ends the experiment, and is printed with all its causes where the figures are.
+/// Returns the value of a call. An error ends the experiment, and is printed with all its causes among the figures.
 pub(crate) fn expect<T, E: Error + 'static>(result: Result<T, E>, what: impl Display) -> T {
     result.unwrap_or_else(|error| {
         let mut text = format!("{what}: {error}");
@@ -36,7 +36,7 @@ pub(crate) fn expect<T, E: Error + 'static>(result: Result<T, E>, what: impl Dis
     })
 }
 
-/// The most memory that a process had at a time, in KiB.
+/// Returns the peak memory of a process in KiB.
 pub(crate) fn peak_memory(process: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -70,7 +70,7 @@ impl Server {
         self.wait();
     }
 
-    /// Until it takes connections.
+    /// Waits until the server takes connections.
     fn wait(&self) {
         let url = std::env::var("AWS_ENDPOINT_URL").expect("AWS_ENDPOINT_URL");
         let address = url.trim_start_matches("http://").trim_end_matches('/');
@@ -119,7 +119,7 @@ impl Writer {
         peak_memory(&self.child.id().to_string())
     }
 
-    /// The versions that were acknowledged, and the highest number that was begun.
+    /// Kills the writer. Returns the acknowledged versions, and the highest number that it began.
     pub(crate) fn kill(mut self) -> (Vec<u64>, Option<u64>) {
         self.child.kill().expect("the writer can be killed");
         self.child.wait().expect("the writer is gone");
@@ -129,7 +129,7 @@ impl Writer {
     }
 }
 
-/// Lines are written as a whole, so the last one is whole, too.
+/// Returns the acknowledged versions, and the highest number that was begun. The writer writes whole lines, so the last one is whole, too.
 fn read_reports(lines: impl BufRead) -> (Vec<u64>, Option<u64>) {
     let (mut acknowledged, mut highest) = (Vec::new(), None);
     for line in lines.lines() {

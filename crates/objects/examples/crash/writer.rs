@@ -1,19 +1,19 @@
-//! What is saved, and the process that saves it.
+//! The contents of versions, and the process that saves them.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tierflow_objects::Settings;
 use tierflow_store::{Error, Region, Snapshot};
 
-/// What a writer saves.
+/// The versions that a writer saves.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
     pub(crate) url: String,
     pub(crate) from: u64,
-    /// How many versions.
+    /// Number of versions.
     pub(crate) most: u64,
     pub(crate) threads: u64,
-    /// Bytes of each; 0 for small ones of many sizes.
+    /// Bytes of each version. 0 means small versions of many sizes.
     pub(crate) large: u64,
 }
 
@@ -32,7 +32,7 @@ impl Load {
         numbers.chain(url).chain(["--write".to_owned()]).collect()
     }
 
-    /// Bytes of a version.
+    /// Returns the bytes of a version.
     pub(crate) fn length(&self, version: u64) -> u64 {
         match self.large {
             0 => mixed(version) % 3000,
@@ -41,7 +41,7 @@ impl Load {
     }
 }
 
-/// The words of versions differ in all places.
+/// Returns a word that differs for each seed, so that versions differ in all places.
 fn mixed(seed: u64) -> u64 {
     let mut word = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -49,7 +49,7 @@ fn mixed(seed: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Bytes of a version, from an offset on that is a multiple of 8.
+/// Returns bytes of a version from an offset on, which must be a multiple of 8.
 pub(crate) fn contents(version: u64, offset: u64, length: usize) -> impl Iterator<Item = u8> {
     let words = offset / 8..;
     let words = words.map(move |word| mixed(version ^ word << 24));
@@ -82,7 +82,7 @@ pub(crate) fn write(load: &Load) {
         }
         report("begun", version);
         let length = load.length(version);
-        // Made as it is written: a large one is never in memory.
+        // The bytes are made while they are written, so a large version is never in memory.
         let pull = |offset: u64, bytes: &mut [u8]| {
             let contents = contents(version, offset, bytes.len());
             bytes
@@ -93,7 +93,7 @@ pub(crate) fn write(load: &Load) {
         };
         let regions = [Region::pulled("state", length, &pull)];
         let snapshot = Snapshot::new(version, &regions);
-        // Until it is there: the server may be gone for a while.
+        // The server may be gone for a while, so the save is tried until it succeeds.
         while let Err(error) = vault.save(&snapshot) {
             if !matches!(error, Error::Remote(_)) {
                 fail(&format!("version {version} cannot be saved: {error:?}"));
@@ -106,7 +106,7 @@ pub(crate) fn write(load: &Load) {
             scope.spawn(work);
         }
     });
-    // The parent process decides when it ends.
+    // The parent process decides when the writer ends.
     loop {
         std::thread::park();
     }

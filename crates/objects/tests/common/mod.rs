@@ -1,4 +1,4 @@
-//! Versions in an object store, and what becomes of its objects.
+//! Helpers that save versions in an object store, and change its objects.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Region, Repository, Snapshot, Vault};
 
-/// The bytes of a version.
+/// Returns the bytes of a version.
 pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
     let word = |i: u64| {
         (version + 1)
@@ -29,23 +29,23 @@ pub(crate) fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<(), 
     vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
 }
 
-/// The versions that it lists.
+/// Returns the versions that a vault lists.
 pub(crate) fn numbers(vault: &dyn Vault) -> Vec<u64> {
     let versions = vault.versions().unwrap();
     versions.into_iter().map(|info| info.version).collect()
 }
 
-/// A vault of a rank of one.
+/// Returns the vault of a single rank.
 pub(crate) fn objects(store: &Arc<dyn ObjectStore>) -> Repository {
     open(store, "runs/7", Settings::default())
 }
 
-/// The vault of a rank.
+/// Returns the vault of a rank under a prefix.
 pub(crate) fn open(store: &Arc<dyn ObjectStore>, prefix: &str, settings: Settings) -> Repository {
     repository(Arc::clone(store), prefix, &settings).unwrap()
 }
 
-/// All versions, of all ranks, to be looked after.
+/// Opens the versions of all ranks for maintenance.
 pub(crate) fn all_ranks(store: &Arc<dyn ObjectStore>) -> Repository {
     let patience = std::time::Duration::from_secs(60);
     let blobs = tierflow_objects::ObjectBlobs::new(Arc::clone(store), "runs/7", patience).unwrap();
@@ -80,12 +80,12 @@ pub(crate) fn remove(store: &Arc<dyn ObjectStore>, path: &str) {
     runtime.block_on(store.delete(&Path::from(path))).unwrap();
 }
 
-/// The object of a version.
+/// Returns the path of a version's object.
 pub(crate) fn path_of(version: u64) -> String {
     format!("runs/7/rank-0/v{version:020}.tfc")
 }
 
-/// The objects that hold heads of others.
+/// Returns the paths of the indexes, the objects that hold heads of other objects.
 pub(crate) fn indexes(store: &Arc<dyn ObjectStore>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

@@ -13,7 +13,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Forwards every request to a store in memory, unless a fault is set.
+/// An object store that forwards every request to a store in memory, unless a fault is set.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: InMemory,
@@ -21,29 +21,29 @@ pub(crate) struct Faulty {
     pub(crate) hangs: AtomicBool,
     /// Requests that still succeed.
     pub(crate) fail_after: AtomicU64,
-    /// What is put arrives, and its answer is lost: the caller gets a failure, ...
+    /// True if a written object arrives and its answer is lost. The caller gets a failure.
     pub(crate) loses_answers: AtomicBool,
-    /// ... or that there is one already, as a retry on the way does.
+    /// True if a written object arrives and its answer is lost. The caller gets the error that the object exists, as a retry on the way does.
     pub(crate) retries: AtomicBool,
-    /// Indexes cannot be written.
+    /// True if indexes cannot be written.
     pub(crate) no_indexes: AtomicBool,
     pub(crate) puts: AtomicU64,
-    /// Parts of uploads.
+    /// Number of uploaded parts.
     pub(crate) parts: Arc<AtomicU64>,
-    /// Uploads cannot be completed.
+    /// True if uploads cannot be completed.
     pub(crate) no_completions: AtomicBool,
-    /// Uploads that were aborted.
+    /// Number of aborted uploads.
     pub(crate) aborts: Arc<AtomicU64>,
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
-    /// Twelve requests for bytes are answered together.
+    /// True if requests for bytes wait until twelve can be answered together.
     pub(crate) gets_meet: AtomicBool,
     together: tokio::sync::Barrier,
-    /// Lists leave out so many of the objects that were written last.
+    /// Number of the last written objects that lists leave out.
     pub(crate) lags: AtomicUsize,
-    /// Writes know of no condition.
+    /// True if the store supports no conditional writes.
     pub(crate) no_conditions: AtomicBool,
-    /// What was written, the latest write last.
+    /// Paths of the written objects, the latest write last.
     written: Arc<Mutex<Vec<Path>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Devices and bytes for the tests.
+//! Devices for the tests.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![allow(dead_code, reason = "not every test file uses all of it")]

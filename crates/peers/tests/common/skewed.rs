@@ -1,4 +1,4 @@
-//! A group checkpoint in which one device writes four times as much as each other.
+//! A group checkpoint in which one device writes four times as many bytes as each of the others.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) fn quick() -> Effort {
     Effort::default().bytes(2 * MIB).trials(1)
 }
 
-/// GPU 0 has four times the others' bytes. Each GPU has memory for its fair part.
+/// Returns a problem in which GPU 0 has four times the bytes of each other GPU. Each GPU has memory for an equal part.
 fn skewed(topology: &Topology, unit: usize) -> Problem<'_> {
     let count = topology.gpus();
     let total = (count + 3) * unit;
@@ -67,7 +67,7 @@ fn there_and_back(devices: &[Device], schedule: &Schedule, problem: &Problem<'_>
     }
 }
 
-/// Runs every strategy's schedule on a calibrated machine, there and back.
+/// Runs every strategy's schedule on a calibrated machine, to the peers and back.
 pub(crate) fn all_strategies(devices: &[Device], unit: usize) {
     let machine = calibrate(devices, quick()).unwrap();
     println!("{machine:#?}");

@@ -1,4 +1,4 @@
-//! Random machines, described apart from the crate, and what must hold of any schedule on them.
+//! Random machines, described without the crate's types, and the properties that every schedule on them must have.
 
 use std::collections::HashMap;
 
@@ -8,26 +8,26 @@ use tierflow_placement::{
     Topology,
 };
 
-/// Small numbers, which an LP solver computes with exactly enough; they are scaled for the crate.
+/// A machine with numbers that are small enough for an LP solver to be exact. The methods scale them for the crate.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) shares: Vec<Share>,
     pub(crate) egress: Vec<Option<u64>>,
     pub(crate) ingress: Vec<Option<u64>>,
-    /// From, to, bandwidth.
+    /// A GPU, its target and the bandwidth.
     pub(crate) links: Vec<(usize, usize, u64)>,
-    /// The limit of a switch, and its ports.
+    /// The limit and the ports of each switch.
     pub(crate) switches: Vec<(Option<u64>, Vec<Port>)>,
-    /// Room and ingress.
+    /// Room and ingress bandwidth of each host.
     pub(crate) hosts: Vec<(Option<u64>, Option<u64>)>,
-    /// Host, bandwidth, and the ports.
+    /// Host, bandwidth and ports of each host link.
     pub(crate) host_links: Vec<(usize, u64, Vec<Port>)>,
 }
 
-/// GPU and bandwidth.
+/// A GPU and the bandwidth of its port.
 pub(crate) type Port = (usize, u64);
 
-/// One way from a GPU to a place, as indices of the machine's lists.
+/// A way from a GPU to a place, as indices into the machine's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
     Link(usize),
@@ -37,7 +37,7 @@ pub(crate) enum Way {
     Host(usize, usize),
 }
 
-/// Something with a bandwidth.
+/// A part of the machine that has a bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Resource {
     Egress(usize),
@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Every way out of a GPU to a place that may have room.
+    /// Returns every way from a GPU to a place that may have room.
     pub(crate) fn ways(&self, from: usize) -> Vec<Way> {
         let mut ways = Vec::new();
         let links = self.links.iter().enumerate();
@@ -88,7 +88,7 @@ impl Machine {
         ways
     }
 
-    /// The peer or the host at the end of a way.
+    /// Returns the peer or the host at the end of a way.
     pub(crate) fn end(&self, way: Way) -> Destination {
         match way {
             Way::Link(at) => Destination::Peer(GpuId(self.links[at].1)),
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// What a transfer from a GPU by a way passes, and its bandwidth.
+    /// Returns the resources that a transfer from a GPU by a way uses, each with its bandwidth.
     pub(crate) fn resources(&self, from: usize, way: Way) -> Vec<(Resource, u64)> {
         let mut all = vec![(Resource::Egress(from), self.egress[from])];
         match self.end(way) {
@@ -130,7 +130,7 @@ impl Machine {
             .collect()
     }
 
-    /// The machine with each bandwidth multiplied by `scale`.
+    /// Returns the machine's topology with each bandwidth multiplied by `scale`.
     pub(crate) fn topology(&self, scale: u64) -> Topology {
         let mut topology = Topology::new();
         let bandwidth = |bandwidth: u64| (bandwidth * scale) as f64;
@@ -176,7 +176,7 @@ impl Machine {
         topology
     }
 
-    /// The problem with each number of bytes multiplied by `scale`.
+    /// Returns the machine's problem with each number of bytes multiplied by `scale`.
     pub(crate) fn problem<'a>(&self, topology: &'a Topology, scale: u64) -> Problem<'a> {
         let shares = self.shares.iter().map(|share| match *share {
             Share::Remainder(bytes) => Share::Remainder(bytes * scale),
@@ -191,8 +191,8 @@ impl Machine {
         problem
     }
 
-    /// Asserts that a schedule places every byte once, in room that is there, over what connects the
-    /// two, aligned; and that its makespan is what the busiest resource takes.
+    /// Asserts that a schedule places every byte once, aligned, within the room of each place and over existing ways, and that its makespan
+    /// is the time of the busiest resource.
     pub(crate) fn check(&self, schedule: &Schedule, alignment: u64, speed: u64, bytes: u64) {
         let mut placed = vec![0; self.shares.len()];
         let mut room: HashMap<Destination, u64> = HashMap::new();
@@ -236,8 +236,8 @@ impl Machine {
         );
     }
 
-    /// The makespan if every transfer were rounded up to a multiple of the alignment, in units of bytes and bandwidths as
-    /// they are here: to be compared with others of the same machine.
+    /// Returns the makespan with every transfer rounded up to a multiple of the alignment, in the machine's own units. Compare it only with
+    /// makespans of the same machine.
     pub(crate) fn rounded(&self, schedule: &Schedule, alignment: u64) -> ExactTime {
         let mut loads: HashMap<Resource, (u64, u64)> = HashMap::new();
         for transfer in schedule.transfers() {
@@ -267,7 +267,7 @@ impl Machine {
 }
 
 fn speed() -> impl Strategy<Value = u64> {
-    // Equal speeds are what real machines have; others are what calibrations find.
+    // Real machines have equal speeds, and calibrations find others.
     prop_oneof![Just(24), Just(48), 1..100_u64]
 }
 
@@ -296,7 +296,7 @@ fn ports(gpus: usize) -> impl Strategy<Value = Vec<Port>> {
 }
 
 prop_compose! {
-    /// Machines of 1 to 6 GPUs, up to 2 switches, 2 hosts and 3 host links.
+    /// Draws machines of 1 to 6 GPUs, up to 2 switches, 2 hosts and 3 host links.
     pub(crate) fn machines()(gpus in 1..7_usize, hosts in prop_oneof![1 => Just(0_usize), 5 => 1..3_usize])(
         shares in prop::collection::vec(share(), gpus),
         egress in prop::collection::vec(limit(), gpus),

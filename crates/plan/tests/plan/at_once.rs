@@ -1,11 +1,11 @@
-//! Calls whose copies are over at once.
+//! Tests of calls whose copies end before the plan hears of the calls.
 
 use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Plan, TierId};
 use tierflow_testing::Draws;
 
-/// A plan that hears of small calls when they are over does as one that grants them. (Over several tiers, one that grants begins
-/// transfers between a grant and the end of the copy.)
+/// A plan that hears of small calls when they are over ends in the same state as a plan that grants them. (Over several tiers, a plan
+/// that grants begins transfers between a grant and the end of the copy.)
 #[test]
 fn calls_at_once_leave_the_plan_as_granted_ones_do() {
     let mut at_once = 0;

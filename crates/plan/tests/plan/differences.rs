@@ -1,4 +1,4 @@
-//! Differences on their way: the next is asked for while the one before has not arrived, and depends on its arrival.
+//! Tests of differences under way: the next difference is requested before its base has arrived, and depends on that arrival.
 
 use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{
@@ -6,7 +6,7 @@ use tierflow_plan::{
     TransferId, Version,
 };
 
-/// Eager tiers of so many bytes below the fastest, two transfers into each at a time.
+/// Returns a setup with eager tiers of these sizes below the fastest. Two transfers at a time go into each.
 fn setup(below: &[u64]) -> Setup {
     let mut setup = Setup::new(&[&[40], below].concat());
     for tier in &mut setup.tiers[1..] {
@@ -45,7 +45,7 @@ fn cancelled(machine: &Machine) -> u64 {
 }
 
 #[test]
-fn what_arrives_before_its_base_is_there_when_its_base_is() {
+fn a_difference_that_arrives_before_its_base_counts_once_the_base_is_there() {
     let mut machine = machine(&[40]);
     write(&mut machine, 0);
     write(&mut machine, 1);
@@ -55,7 +55,7 @@ fn what_arrives_before_its_base_is_there_when_its_base_is() {
     let wait = machine.wait();
     machine.end(Ending::Transfer(second, None));
     assert!(!machine.plan().is_settled(1) && !machine.is_done(wait));
-    // The version can neither be taken back nor come again.
+    // The version's number is not free, and its transfer cannot be cancelled.
     machine.drop_version(1);
     write(&mut machine, 3);
     machine.end(Ending::Transfer(first, None));
@@ -64,7 +64,7 @@ fn what_arrives_before_its_base_is_there_when_its_base_is() {
 }
 
 #[test]
-fn what_builds_upon_a_failure_is_made_again() {
+fn a_difference_whose_base_failed_is_made_again() {
     for is_there in [true, false] {
         let mut machine = machine(&[40]);
         write(&mut machine, 0);
@@ -87,7 +87,7 @@ fn what_builds_upon_a_failure_is_made_again() {
     }
 }
 
-/// Version 0 lies on the lower tier alone and cannot be read there: version 1 begins a chain of its own.
+/// Version 0 is on the lower tier alone and cannot be read there, so version 1 begins a new chain.
 #[test]
 fn no_difference_builds_upon_damage() {
     let mut machine = machine(&[40]);
@@ -106,9 +106,9 @@ fn no_difference_builds_upon_damage() {
     assert!(machine.plan().is_sound(1));
 }
 
-/// Of version 4 hardly anything is as before, so it comes as a difference to nothing.
+/// Version 4 has little in common with version 3, so its difference has no base.
 #[test]
-fn what_turns_out_to_build_upon_nothing_needs_no_base() {
+fn a_difference_that_has_no_base_needs_none() {
     let mut machine = machine(&[40]);
     write(&mut machine, 3);
     write(&mut machine, 4);
@@ -122,14 +122,14 @@ fn what_turns_out_to_build_upon_nothing_needs_no_base() {
     machine.read_back();
 }
 
-/// Versions 5 and 6 lie on the tier between, 6 as a difference to 5, and both are on their way to the lowest tier, whose pace is
-/// known.
+/// Makes a machine with versions 5 and 6 on the middle tier, 6 as a difference from 5. Both are on their way to the lowest tier, whose
+/// speed the plan knows.
 fn difference_and_base_on_their_way() -> (Machine, [TransferId; 2]) {
     let mut machine = machine(&[40, 40]);
     for version in [0, 1, 3] {
         write(&mut machine, version);
         loop {
-            // Each transfer takes its time.
+            // Each transfer takes some time.
             machine.now += 1_000;
             if !machine.end_one(0) {
                 break;
@@ -173,7 +173,7 @@ fn a_difference_is_durable_when_what_it_builds_upon_is() {
 }
 
 #[test]
-fn who_waits_for_a_difference_has_its_discarded_base_written_down() {
+fn a_wait_for_a_difference_writes_its_discarded_base_down() {
     let (mut machine, [base, difference]) = difference_and_base_on_their_way();
     machine.end(Ending::Transfer(difference, None));
     machine.drop_version(5);
@@ -205,7 +205,7 @@ fn a_suspension_counts_what_its_version_builds_upon() {
 }
 
 #[test]
-fn what_goes_further_down_holds_up_nobody() {
+fn transfers_further_down_hold_up_no_other() {
     let mut machine = machine(&[30, 40]);
     for version in [0, 1, 3, 5, 6, 8] {
         write(&mut machine, version);
@@ -213,15 +213,16 @@ fn what_goes_further_down_holds_up_nobody() {
     }
     machine.settle();
     assert_eq!(cancelled(&machine), 0);
-    // A difference has one byte or two; the first stands for all others.
+    // A difference has one or two bytes. The first version is stored whole.
     let used = machine.plan().statistics().tiers[2].used_bytes;
     assert!(used <= 12, "{used} bytes");
     machine.read_back();
 }
 
-/// Each difference may have five bytes until it is made, and there are fourteen: unmade ones move towards the made ones.
+/// The plan reserves five bytes for a difference until it is made, and the tier has fourteen. Reservations move towards the made differences,
+/// so that no gaps remain.
 #[test]
-fn those_on_their_way_leave_no_room_between_them() {
+fn differences_under_way_leave_no_gaps_between_them() {
     let mut machine = machine(&[14]);
     for version in [0, 1, 3, 5, 6, 8] {
         write(&mut machine, version);
@@ -251,9 +252,9 @@ fn those_on_their_way_leave_no_room_between_them() {
     machine.read_back();
 }
 
-/// Versions are encoded where they cross the boundary, and nowhere else, wherever it is drawn.
+/// Versions are encoded and decoded only by transfers across the boundary, for each place of the boundary.
 #[test]
-fn what_crosses_the_boundary_is_encoded_or_decoded() {
+fn versions_are_encoded_and_decoded_at_the_boundary() {
     for below in 0..4 {
         let mut setup = setup(&[40, 40, 40]);
         let differences = setup.differences.as_mut().unwrap();
@@ -267,7 +268,7 @@ fn what_crosses_the_boundary_is_encoded_or_decoded() {
             let bytes = machine.plan().pieces(0, TierId(tier))[0].place.size;
             assert_eq!(bytes, if tier > below { 1 } else { 4 }, "on tier {tier}");
         }
-        // The versions lie on the lowest tier alone, and come up one by one.
+        // The versions are on the lowest tier alone, and come up tier by tier.
         (0..3).for_each(|tier| machine.limit(tier, 0));
         machine.settle();
         for tier in (0..3).rev() {

@@ -1,9 +1,9 @@
-//! A tier that is fed from the tier above alone, as external storage is to which an agent brings what lies on the node.
+//! Tests of a tier that gets versions from the tier above alone, as external storage does if an agent brings them from the node.
 
 use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Scope, TierConfig, TierId, TransferFailure};
 
-/// Memory, a node of `node` bytes, and external storage that is fed from there.
+/// Returns a machine with memory, a node of `node` bytes, and external storage that gets versions from the node.
 fn fed(node: u64) -> Machine {
     let mut setup = Setup::new(&[24, node, 4_000]);
     setup.after = AfterRestore::Keep;
@@ -23,7 +23,7 @@ fn take_in(machine: &mut Machine, version: u64, bytes: u64) {
     machine.end(Ending::Write(ticket, true));
 }
 
-/// How many transfers arrived from one tier on another.
+/// Returns the number of transfers that arrived from one tier on another.
 fn carried(machine: &Machine, from: usize, to: usize) -> u64 {
     let hops = machine.plan().statistics().hops;
     let mut hops = hops.iter();
@@ -43,7 +43,7 @@ fn end_to(machine: &mut Machine, tier: usize, why: Option<TransferFailure>) {
 }
 
 #[test]
-fn all_that_the_tier_above_can_hold_comes_from_there() {
+fn versions_that_fit_on_the_tier_above_come_from_it() {
     let mut machine = fed(8);
     for version in 0..4 {
         take_in(&mut machine, version, 4);
@@ -55,7 +55,7 @@ fn all_that_the_tier_above_can_hold_comes_from_there() {
 }
 
 #[test]
-fn what_the_tier_above_cannot_hold_comes_from_elsewhere() {
+fn versions_too_large_for_the_tier_above_come_from_elsewhere() {
     let mut machine = fed(8);
     take_in(&mut machine, 0, 12);
     machine.settle();
@@ -107,7 +107,7 @@ fn a_version_discarded_during_its_transfer_goes_from_external_storage() {
 #[test]
 fn no_later_version_passes_one_that_waits_for_room_above() {
     let mut machine = fed(8);
-    // The first fills the node. The second waits for its room, and the third can never lie there.
+    // Version 0 fills the node. Version 1 waits for its room, and version 2 is too large for the node.
     take_in(&mut machine, 0, 8);
     end_to(&mut machine, 1, None);
     take_in(&mut machine, 1, 4);

@@ -1,9 +1,9 @@
-//! Hints: the order in which versions are read.
+//! Tests of hints, the order in which versions are read.
 
 use crate::machine::{Machine, Setup};
 use tierflow_plan::AfterRestore;
 
-/// A machine whose read versions stay.
+/// Returns a machine that keeps versions after they were read.
 fn machine(capacities: [u64; 2]) -> Machine {
     Machine::new(&Setup {
         after: AfterRestore::Keep,
@@ -11,7 +11,7 @@ fn machine(capacities: [u64; 2]) -> Machine {
     })
 }
 
-/// Checkpoints versions of these sizes, each after all that came of the one before.
+/// Checkpoints versions of these sizes. Each waits until nothing of the one before is under way.
 fn write(machine: &mut Machine, first: u64, sizes: impl IntoIterator<Item = u64>) {
     for (version, size) in (first..).zip(sizes) {
         machine.checkpoint(version, size, false);
@@ -64,7 +64,7 @@ fn versions_hinted_next_come_before_all_others() {
     machine.read_back();
 }
 
-/// All that hints name was written, so no checkpoint is expected. The room of one more is ready all the same.
+/// All hinted versions were written, so no checkpoint is expected. The plan keeps the room of one more free all the same.
 #[test]
 fn a_checkpoint_that_nothing_announces_finds_room() {
     let mut machine = Machine::new(&Setup::new(&[8, 60, 400]));

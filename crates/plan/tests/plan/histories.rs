@@ -1,4 +1,4 @@
-//! Random histories: every byte comes back after any calls, in any order of endings.
+//! Tests of random histories: every byte can be read back after any calls, whatever the order in which copies and transfers end.
 
 use crate::machine::Ending;
 use crate::machine::{Machine, Setup};
@@ -204,7 +204,7 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
     machine.settle();
     machine.wait();
     machine.settle();
-    // Failures are over: the next wait has all written down of which no damage is known.
+    // Nothing fails from now on. After the next wait, all versions without known damage are on the lowest tier.
     let mut held = machine.held();
     held.retain(|version| !machine.damaged.contains(version));
     let builds_upon_damage = setup.differences.is_some() && !machine.damaged.is_empty();

@@ -1,4 +1,4 @@
-//! Tests of the plan. One program has them all, as each program would compile the machine and the plan's optimised code anew.
+//! Tests of the plan. All are in one program, as each further program would compile the machine and the plan's optimised code anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

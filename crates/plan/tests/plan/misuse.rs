@@ -1,11 +1,11 @@
-//! Events that a driver may not send.
+//! Tests of events that a driver must not send.
 
 use tierflow_plan::{
     Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Stored, Ticket, TierConfig, TierId,
     TransferFailure, TransferId,
 };
 
-/// Misuse is refused and changes nothing: later commands are those without it.
+/// The plan refuses misuse, and its later commands are the same as without the misuse.
 #[test]
 fn misuse_is_refused_and_changes_nothing() {
     let tier = |capacity| TierConfig {
@@ -49,7 +49,7 @@ fn misuse_is_refused_and_changes_nothing() {
         Event::Restore { ticket, version: 0 },
         Event::Read { ticket, ok: true },
     ];
-    // Events that contradict the plan's state, each after so many of the events above.
+    // Events that contradict the plan's state, each with the number of events above that come before it.
     let misuses = [
         (1, checkpoint(7), Misuse::TicketInUse(ticket)),
         (

@@ -1,14 +1,14 @@
-//! The plan explored exhaustively: every order of calls and endings of small machines, with a failure anywhere.
+//! Explores the plan exhaustively: every order of calls and endings on small machines, with a failure anywhere.
 //!
-//! States are told apart by [`Plan::fingerprint`](tierflow_plan::Plan::fingerprint) and the machine's own. Each step is
-//! made by a copy of the machine. In each state hold the plan's own invariants and the machine's; and steps in which
-//! things end well form no circle.
+//! [`Plan::fingerprint`](tierflow_plan::Plan::fingerprint) and the machine's own fingerprint distinguish the states. A copy of the machine
+//! makes each step. The plan's invariants and the machine's must hold in each state, and steps in which copies and transfers end well must
+//! form no cycle.
 
 use crate::explore::{Explored, Model};
 use crate::machine::Setup;
 use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope, TierId};
 
-/// Tiers of so many bytes; extents of 1 to 2 bytes.
+/// Returns a setup with tiers of these sizes and extents of 1 to 2 bytes.
 fn tiers(capacities: &[u64]) -> Setup {
     Setup {
         extents: ExtentSize { least: 1, most: 2 },
@@ -16,7 +16,7 @@ fn tiers(capacities: &[u64]) -> Setup {
     }
 }
 
-/// Two versions that fight for room for one, above a tier with room for all.
+/// Returns a model of two versions that compete for room for one, above a tier with room for all.
 fn two() -> Model {
     Model {
         name: "two versions, two tiers",
@@ -44,7 +44,7 @@ fn keep(setup: Setup) -> Setup {
     }
 }
 
-/// Explores a model, and more than that where `TIERFLOW_MODEL=full` asks for it. The plan has to do what `rules` name.
+/// Explores a model, and with `TIERFLOW_MODEL=full` also the larger ones. The plan must follow each of the `rules` at least once.
 fn explore(model: &Model, larger: &[Model], rules: &[&str]) {
     let is_full = std::env::var_os("TIERFLOW_MODEL").is_some_and(|mode| mode == "full");
     let explored = Explored::of(model);
@@ -365,7 +365,7 @@ fn suspended() {
     explore(&lower(&differences), &[], &["written down"]);
 }
 
-/// The same with differences below the second tier: transfers to that tier, or from there, carry versions as they are.
+/// Returns the model with differences below the second tier, so that transfers between the upper two tiers carry versions as they are.
 fn lower(model: &Model) -> Model {
     let mut lower = model.clone();
     let differences = lower.setup.differences.as_mut();
@@ -428,7 +428,7 @@ fn stored_as_differences() {
         failures: 0,
         ..two()
     };
-    // Chains of one, as of compressed versions: several are made at a time, and version 2 goes as it is.
+    // Chains of one version, as compression makes them: several are made at a time, and version 2 is stored as it is.
     let mut alone = three.clone();
     alone.name = "three versions, each by itself, one as it is";
     alone.setup.differences = Some(Differences {

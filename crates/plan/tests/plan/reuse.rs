@@ -1,9 +1,9 @@
-//! The places of versions that no hint names.
+//! Tests of the places of versions that no hint names.
 
 use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, HopStatistics, TierId};
 
-/// Without hints, on a device for two versions of four: a first reading does not say that the version is read no more.
+/// Four versions on a device for two, without hints: a version that was read once stays, as it may be read again.
 #[test]
 fn the_version_read_last_stays_until_another_is_read() {
     let mut machine = Machine::new(&keeping(&[10, 400]));
@@ -19,11 +19,11 @@ fn the_version_read_last_stays_until_another_is_read() {
     }
     read(&mut machine, &[3]);
     assert_eq!(machine.tiers_with(3)[0], 0);
-    // A program that reads on scans: each version gives way at once to those that were not read.
+    // A program that reads one version after the other scans them: each version makes room for unread ones at once.
     read(&mut machine, &[2, 1]);
     assert_eq!(machine.tiers_with(1), [1]);
     assert_eq!(machine.tiers_with(0)[0], 0);
-    // Read twice in succession.
+    // Version 1 is read twice in succession.
     read(&mut machine, &[1, 1]);
     assert_eq!(machine.tiers_with(1)[0], 0);
     machine.read_back();
@@ -49,7 +49,7 @@ fn a_second_pass_in_the_same_order_is_prefetched() {
         near.count()
     };
     let first = read(&order);
-    // The first steps of the second pass tell it from others.
+    // By its first reads the plan recognises the second pass.
     read(&order[..6]);
     assert_eq!((first < 6, read(&order[6..])), (true, 6));
     assert_eq!(
@@ -86,14 +86,14 @@ fn a_program_that_passes_versions_by_finds_the_next_ones_on_the_device() {
                 machine.restore(version, false);
                 machine.settle();
             }
-            // All but the first ones, by which the direction is found.
+            // All reads except the first ones, by which the plan finds the direction.
             assert!(near >= 12, "{near}, {is_newest_first}, {after:?}");
             machine.read_back();
         }
     }
 }
 
-/// Writes 40 versions of 5 bytes, and reads every fourth one, up to 24: then 28 and 32 are predicted, among others.
+/// Makes a machine that writes 40 versions of 5 bytes and reads every fourth one, up to 24. The plan then predicts 28, 32 and others.
 fn strides() -> Machine {
     let mut machine = Machine::new(&keeping(&[10, 400]));
     for version in 0..40 {
@@ -114,7 +114,7 @@ fn on_device(machine: &Machine) -> Vec<u64> {
     versions.filter(is_there).collect()
 }
 
-/// Hints each reading when the one before is over, so the device shows which versions the plan expects behind the hinted one.
+/// The program hints each reading when the one before is over, so the device shows the versions that the plan expects after the hinted one.
 #[test]
 fn readings_behind_a_hint_for_the_next_one_are_predicted() {
     let mut machine = Machine::new(&keeping(&[20, 400]));
@@ -134,15 +134,15 @@ fn readings_behind_a_hint_for_the_next_one_are_predicted() {
     assert_eq!(hinted, [32], "the application's hints");
     let near = on_device(&machine);
     assert!(near.contains(&32) && near.contains(&36), "{near:?}");
-    // Another hint than the predicted one takes all predictions back.
+    // A hint for another version than the predicted one ends all predictions.
     machine.hint(vec![3, 2]);
     machine.settle();
     assert_eq!(machine.plan().hinted().collect::<Vec<_>>(), [2, 3, 32]);
     machine.read_back();
 }
 
-/// Reads the two newest of 12 versions again and again, and hints each reading when the one before is over: on a device for three,
-/// both stay.
+/// The program reads the two newest of 12 versions again and again, and hints each reading when the one before is over. Both stay on a
+/// device for three.
 #[test]
 fn a_program_that_hints_one_ahead_has_its_order_learned() {
     let mut machine = Machine::new(&keeping(&[15, 400]));
@@ -162,7 +162,7 @@ fn a_program_that_hints_one_ahead_has_its_order_learned() {
     machine.read_back();
 }
 
-/// The application names a version that it will write later, and reads others in an order of its own.
+/// The application hints a version that it will write later, and reads others in an order that it does not hint.
 #[test]
 fn predicted_readings_leave_hints_for_versions_to_be_written() {
     let mut machine = Machine::new(&keeping(&[20, 400]));
@@ -197,7 +197,7 @@ fn a_predicted_version_may_be_pruned() {
     assert!(!machine.held().contains(&28));
 }
 
-/// None of them stays as a hint of the application.
+/// No prediction remains as a hint of the application.
 #[test]
 fn predictions_end_whatever_becomes_of_their_readings() {
     let ends: [fn(&mut Machine); 3] = [
@@ -233,7 +233,7 @@ fn predictions_end_whatever_becomes_of_their_readings() {
     }
 }
 
-/// Its version has no room that those to come could have.
+/// The version whose reading failed takes no room from the versions that are read next.
 #[test]
 fn the_prediction_of_a_reading_that_fails_is_taken_back() {
     let mut machine = strides();
@@ -251,7 +251,7 @@ fn keeping(capacities: &[u64]) -> Setup {
     }
 }
 
-/// Names readings, writes versions of 5 bytes, and reads as named.
+/// Hints readings, writes versions of 5 bytes, and reads them as hinted.
 fn play(machine: &mut Machine, versions: u64, readings: &[u64]) {
     machine.hint(readings.to_vec());
     for version in 0..versions {
@@ -264,7 +264,7 @@ fn play(machine: &mut Machine, versions: u64, readings: &[u64]) {
     }
 }
 
-/// The room above is left to the versions that are named.
+/// Hinted versions have the room of the device before versions that were read and are not hinted again.
 #[test]
 fn versions_that_were_read_and_are_not_named_again_wait_for_those_that_are() {
     let mut machine = Machine::new(&keeping(&[15, 400]));
@@ -276,7 +276,8 @@ fn versions_that_were_read_and_are_not_named_again_wait_for_those_that_are() {
     machine.read_back();
 }
 
-/// A version that was read goes to the tier between, where it belongs until it is read again.
+/// A version that was read goes to the middle tier, where it stays until it is read again. Over a shared link it waits for transfers that
+/// come up.
 #[test]
 fn over_a_shared_link_read_versions_go_down_only_while_none_comes_up() {
     let [apart, shared] = [false, true].map(|shared| {
@@ -294,10 +295,10 @@ fn over_a_shared_link_read_versions_go_down_only_while_none_comes_up() {
     assert!(shared < apart, "{shared} of {apart}");
 }
 
-/// One reading lies between two checkpoints. The room of the device is for two versions: the one read next, and the next checkpoint.
+/// The program reads one version between two checkpoints. The device has room for two versions: the one read next, and the next checkpoint.
 #[test]
 fn a_version_read_behind_the_next_checkpoint_leaves_it_its_room() {
-    // A checkpoint that came to nothing and is asked for again is no other one.
+    // A failed checkpoint and its repetition count as one checkpoint.
     for fails in [false, true] {
         let mut machine = Machine::new(&keeping(&[10, 400]));
         play(&mut machine, 4, &[]);

@@ -1,4 +1,4 @@
-//! Rules that users rely on, one short history each.
+//! Tests of rules that users rely on, with a short history each.
 
 use crate::machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
@@ -13,7 +13,7 @@ fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
     }
 }
 
-/// Checkpoints versions of these sizes, each after all that came of the one before.
+/// Checkpoints versions of these sizes. Each waits until nothing of the one before is under way.
 fn write(machine: &mut Machine, first: u64, sizes: impl IntoIterator<Item = u64>) {
     for (version, size) in (first..).zip(sizes) {
         machine.checkpoint(version, size, false);
@@ -53,14 +53,14 @@ fn a_history_that_fits_is_never_written_down() {
     let statistics = machine.plan().statistics();
     assert_eq!(transfers(&machine), 0);
     assert_eq!(statistics.tiers[0].restores, 9);
-    // Without hints about the versions to come, the lowest tier has all of them before they are needed.
+    // Without hints about later versions, the plan writes all versions to the lowest tier ahead.
     let mut machine = Machine::new(&setup(&[60, 60, 400], AfterRestore::Discard));
     write(&mut machine, 0, [5; 9]);
     assert!((0..9).all(|version| machine.tiers_with(version).contains(&2)));
 }
 
 #[test]
-fn what_overflows_is_written_down_before_its_room_is_needed() {
+fn an_overflow_is_written_down_before_its_room_is_needed() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
     machine.hint((0..12).rev().collect());
     for version in 0..12 {
@@ -78,7 +78,7 @@ fn a_write_never_waits_while_clean_bytes_can_go() {
     write(&mut machine, 0, [5; 4]);
     machine.wait();
     machine.settle();
-    // Everything lies below; the largest write gets all of the tier, and nothing is moved for it first.
+    // All versions are on the tier below, so the largest write gets the whole tier at once, without a transfer.
     let before = transfers(&machine);
     let ticket = machine.checkpoint(4, 20, false);
     assert!(machine.is_granted(ticket));
@@ -98,7 +98,7 @@ fn a_checkpoint_larger_than_a_tier_lies_on_it_in_part() {
     machine.read_back();
 }
 
-/// HPDC'23, Algorithm 1: of the windows that are large enough, the one with the largest sum of distances.
+/// Algorithm 1 of HPDC'23 chooses the window with the largest sum of distances among those that are large enough.
 #[test]
 fn windows_by_score_make_room_in_one_piece() {
     let mut with_score = setup(&[10, 400], AfterRestore::Keep);
@@ -110,7 +110,7 @@ fn windows_by_score_make_room_in_one_piece() {
         (0..3).all(|version| machine.tiers_with(version) == [0, 1]),
         "each is written down at once"
     );
-    // 0 and 1 come to 0 + 2, 1 and 2 to 2 + 1, and 2 alone, of which the soonest use is as late, to 1.
+    // The sum of versions 0 and 1 is 0 + 2, that of 1 and 2 is 2 + 1, and that of 2 alone is 1.
     let ticket = machine.checkpoint(3, 4, false);
     assert!(machine.is_granted(ticket));
     machine.end(Ending::Write(ticket, true));
@@ -125,7 +125,7 @@ fn windows_by_score_make_room_in_one_piece() {
     machine.read_back();
 }
 
-/// A window that is not written down yet is waited for, where it waits least.
+/// If no window is on the tier below yet, the checkpoint waits for the window whose transfers end first.
 #[test]
 fn windows_by_score_wait_for_what_goes_down_first() {
     let mut with_score = setup(&[10, 400], AfterRestore::Keep);
@@ -156,7 +156,7 @@ fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
         ascending: false,
     });
     let mut machine = Machine::new(&setup);
-    // 100 bytes, and two at most of each where they lie as differences.
+    // The tier has 100 bytes, and a difference takes at most two of them.
     machine.hint((0..20).rev().collect());
     write(&mut machine, 0, [5; 20]);
     let on_file = (0..20).filter(|&version| !machine.plan().pieces(version, TierId(2)).is_empty());
@@ -169,7 +169,7 @@ fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
     machine.read_back();
 }
 
-/// Found by the fuzzer: a part that belongs on the middle tier was joined with one that belongs above, given up with it for
+/// The fuzzer found this history. A part that belongs on the middle tier was joined with one that belongs above, evicted with it for
 /// another version, and written down again in its place, for ever.
 #[test]
 fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
@@ -191,24 +191,24 @@ fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
 }
 
 #[test]
-fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
+fn a_version_that_belongs_on_a_tier_in_part_is_fetched_in_part() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
     write(&mut machine, 0, [50; 3]);
     machine.wait();
     machine.settle();
     machine.hint(vec![1, 2, 0]);
     read(&mut machine, [1]);
-    // 2 is next, and is larger than the tier: it is full of 2.
+    // Version 2 is read next and is larger than the tier, so the tier is full of its parts.
     let near = machine.plan().pieces(2, TierId(0));
     let near: u64 = near.iter().map(|piece| piece.place.size).sum();
     assert!(near >= 16, "{near} bytes are near");
     machine.read_back();
 }
 
-/// A caller that waits for a part of a version that is on its way does not stop the rest: it comes up behind it, and the caller
-/// finds all of it near.
+/// A caller waits for a part of a version that is on its way up. The other parts continue to come up, and the caller reads all of them from
+/// the fastest tier.
 #[test]
-fn what_a_restore_waits_for_goes_on_coming_up() {
+fn a_version_that_a_restore_waits_for_continues_to_come_up() {
     let mut setup = setup(&[20, 400], AfterRestore::Keep);
     setup.tiers[1].depth = 2;
     let mut machine = Machine::new(&setup);
@@ -243,7 +243,7 @@ fn bytes_on_their_way_to_the_tier_between_go_down_from_there() {
     machine.read_back();
 }
 
-/// The gaps between other versions cut a version into pieces of 2 bytes, where 4 are the least.
+/// The gaps between other versions cut a version into pieces of 2 bytes. An extent has at least 4 bytes, so pieces move together.
 #[test]
 fn short_extents_move_together() {
     let mut setup = setup(&[16, 400], AfterRestore::Keep);
@@ -264,8 +264,8 @@ fn short_extents_move_together() {
     machine.read_back();
 }
 
-/// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
-/// them in the order of writing.
+/// Versions that are used soonest are written down last, and so are evicted last. A call that waits for all versions, and a tier that
+/// outlives the run, need them in the order of writing.
 #[test]
 fn an_eager_lowest_tier_takes_the_latest_used_first() {
     for (whole, waits, expected) in [
@@ -301,7 +301,7 @@ fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
     write(&mut machine, 0, [5; 3]);
     let wait = machine.wait();
     assert!(!machine.is_done(wait));
-    // Others go on checkpointing, and their versions do not count.
+    // Other callers take checkpoints meanwhile, and the wait is not for these versions.
     let mut next = 3;
     while !machine.is_done(wait) {
         if next < 7 {
@@ -356,7 +356,7 @@ fn a_wait_is_never_stalled_on_a_healthy_machine() {
     }
 }
 
-/// The lowest tier has room for all that was ever written, nothing fails, and calls come in the middle of all else.
+/// The lowest tier has room for all versions that were ever written, and nothing fails. Calls come while copies and transfers are under way.
 #[test]
 fn a_healthy_machine_refuses_no_checkpoint_and_no_wait() {
     let mut draws = Draws(1);
@@ -408,7 +408,7 @@ fn a_wait_stalls_while_the_lowest_tier_fails_and_not_after() {
     while fail_writes_down(&mut machine) {}
     let stalled = Refusal::Stalled { versions: 2 };
     assert_eq!(machine.refusals(), [(Call::Wait, stalled)]);
-    // Nothing is sent there meanwhile.
+    // No transfer goes to the failing tier meanwhile.
     machine.prefetch_start();
     assert_eq!(machine.endings(), []);
     let wait = machine.wait();
@@ -457,7 +457,7 @@ fn hints_for_what_is_never_written_hold_no_room_for_ever() {
     machine.hint(vec![90, 91, 92, 93, 94, 0, 1, 2]);
     write(&mut machine, 0, [5; 6]);
     read(&mut machine, 0..3);
-    // Hinted versions that were never written will not be read before these, so they hold no room any more.
+    // The hinted versions that were never written will not be read before these, so they no longer reserve room.
     let near = (0..6).filter(|&v| machine.tiers_with(v).contains(&0));
     assert!(near.count() >= 2, "room is held for what never came");
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
@@ -479,7 +479,7 @@ fn abandoned_calls_free_what_they_held() {
     machine.end(Ending::Write(first, false));
     assert!(machine.is_granted(third), "nothing stands before it");
     machine.end(Ending::Write(third, true));
-    // The number is free again, and so is the room.
+    // The number and the room are free again.
     write(&mut machine, 1, [10]);
     let fourth = machine.checkpoint(3, 5, false);
     machine.end(Ending::Write(fourth, true));

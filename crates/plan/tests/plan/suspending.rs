@@ -1,6 +1,6 @@
-//! Compares forecasts before a preemption with the outcome: every choice is played to its end in virtual time, so the
-//! best one is known. Each transfer takes a time of its own beside the others, then its bytes share the link evenly. If
-//! versions become durable in order, it waits for its turn, and one after the other ends.
+//! Compares forecasts before a preemption with the outcome. Every choice is played to its end in virtual time, so the best one is known.
+//! Each transfer first takes a fixed time beside the others, and then its bytes share the link evenly. If versions become durable in
+//! order, the transfer then waits for its turn, and the transfers end one after the other.
 
 use std::collections::BTreeMap;
 use tierflow_plan::{
@@ -13,15 +13,15 @@ const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 /// Transfers into a tier at a time.
 const DEPTH: usize = 4;
-/// The most ms that a transfer takes besides its bytes.
+/// Longest fixed time of a transfer in ms.
 const MOST_MS: u64 = 30;
 
-/// How long transfers into a tier take, in ns.
+/// The times of transfers into a tier in ns.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     each: f64,
     byte: f64,
-    /// After its turn; `None` where there are no turns.
+    /// Time after the transfer's turn. `None` if there are no turns.
     last: Option<f64>,
 }
 
@@ -33,7 +33,7 @@ enum Stage {
     Last,
 }
 
-/// A copy under way, and the time that it still takes alone.
+/// A copy under way, and the time that it would still take alone.
 struct Flow {
     to: usize,
     version: Version,
@@ -120,7 +120,7 @@ impl Played {
         }
     }
 
-    /// Time passes until then, or until one copy is further. False if that is all.
+    /// Lets time pass until `until`, or until a copy reaches its next stage. Returns false at `until`.
     fn pass(&mut self, until: f64) -> bool {
         let sharing = self.hands.flows.iter();
         let sharing: BTreeMap<TransferId, f64> = sharing
@@ -194,7 +194,7 @@ impl Played {
         });
     }
 
-    /// ns until a suspension for this version is answered.
+    /// Returns the ns until a suspension for this version is answered.
     fn suspend(mut self, version: Version, scope: Scope) -> f64 {
         let ticket = self.world.ticket();
         let begun = self.now;
@@ -215,11 +215,11 @@ impl Played {
 /// Sizes of the versions before the others.
 const FIRST: [u64; 2] = [32 * MIB, 96 * MIB];
 
-/// A history up to some moment: the same each time that it is played.
+/// A history up to some moment, the same each time that it is played.
 #[derive(Debug)]
 struct History {
     lasting: bool,
-    /// The lowest tier takes what lies on the tier above alone.
+    /// True if the lowest tier gets versions from the tier above alone.
     is_fed: bool,
     rates: Vec<Rate>,
     /// Pauses before the checkpoints, and their sizes.
@@ -266,7 +266,7 @@ impl History {
         }
     }
 
-    /// The newest version.
+    /// Returns the newest version.
     fn last(&self) -> Version {
         (FIRST.len() + self.checkpoints.len()) as u64 - 1
     }
@@ -290,7 +290,7 @@ impl History {
             hands,
             now: 0.0,
         };
-        // The first versions are there before the question: of two sizes, as one would not tell the time of a byte.
+        // The first versions are durable before the question. The versions have two sizes, as one size would not tell the time of a byte.
         for (version, size) in FIRST.into_iter().enumerate() {
             played.checkpoint(version as u64, size);
             while played.pass(f64::INFINITY) {}
@@ -323,7 +323,7 @@ fn a_late_transfer_is_not_there_once_the_deadline_is_past() {
         pause: 0,
     };
     let played = history.play();
-    // By the measured rate it would have ended long ago.
+    // At the measured rate the transfer would have ended long ago.
     let now = played.now as u64 + 60_000 * MS;
     for scope in [Scope::Version, Scope::History] {
         let foreseen = |by| played.world.plan().foresee(now, by, scope).unwrap().version;
@@ -331,7 +331,7 @@ fn a_late_transfer_is_not_there_once_the_deadline_is_past() {
     }
 }
 
-/// Checks that the foreseen version is the best, and that the forecast is within 5% or a transfer's own time.
+/// Returns true if the foreseen version is the best. Asserts that the forecast is within 5% or a transfer's fixed time.
 fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
     let played = history.play();
     let now = played.now as u64;
@@ -343,8 +343,8 @@ fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
         .collect();
     let took = takes[chosen.version as usize];
     let patience = patience as f64;
-    // A forecast may be late by a transfer's own time. The order in which bytes arrive is not foreseen, so it rather
-    // tells too much: by the own times of all that move at a time.
+    // A forecast may be too short by a transfer's fixed time. The plan does not foresee the order in which bytes arrive, so a forecast may
+    // be too long by the fixed times of all transfers that run at a time.
     let own = history.rates.last();
     let own = own.map_or(0.0, |rate| rate.each + rate.last.unwrap_or_default());
     let late = (0.05 * patience).max(own);
@@ -450,7 +450,7 @@ fn an_application_that_goes_on_gets_all_that_was_dropped() {
 
 #[test]
 fn the_way_to_the_tier_that_feeds_the_lowest_counts() {
-    // The node takes more time than the way from there on.
+    // The transfer to the node takes longer than that from the node.
     let history = History {
         lasting: true,
         is_fed: true,

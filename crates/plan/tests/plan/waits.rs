@@ -1,9 +1,9 @@
-//! Waits for one version, whatever becomes of the others.
+//! Tests of waits for one version.
 
 use crate::machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Refusal, TierConfig, TierId, TransferFailure};
 
-/// Two tiers, and versions 0 and 1 taken in, both on their way down.
+/// Returns a machine of two tiers with versions 0 and 1, both on their way down.
 fn two_under_way() -> Machine {
     let mut setup = Setup::new(&[40, 400]);
     setup.tiers[1] = TierConfig {
@@ -31,7 +31,7 @@ fn end_first(machine: &mut Machine, failure: Option<TransferFailure>) {
 }
 
 #[test]
-fn it_ends_with_that_version() {
+fn a_wait_for_a_version_ends_with_that_version() {
     let mut machine = two_under_way();
     let waits = [0, 1, 0].map(|version| machine.wait_for(version));
     end_first(&mut machine, None);
@@ -45,7 +45,7 @@ fn it_ends_with_that_version() {
 }
 
 #[test]
-fn what_goes_or_cannot_get_there_is_refused() {
+fn a_wait_for_a_version_that_goes_or_cannot_arrive_is_refused() {
     let mut machine = two_under_way();
     machine.wait_for(7);
     assert_eq!(
@@ -77,7 +77,7 @@ fn what_goes_or_cannot_get_there_is_refused() {
 }
 
 #[test]
-fn who_gave_up_is_not_answered() {
+fn an_abandoned_wait_is_not_answered() {
     let mut machine = two_under_way();
     let (given_up, waits) = (machine.wait_for(0), machine.wait_for(0));
     machine.abandon(given_up);
@@ -111,7 +111,7 @@ fn a_source_that_failed_without_damage_is_read_again_when_the_application_asks_f
     assert!(!machine.is_done(waits) && !machine.plan().is_settled(1));
 }
 
-/// Three tiers, and a version that the first two have.
+/// Returns a machine of three tiers with a version on the first two.
 fn above_two(is_eager: bool, is_whole: bool) -> Machine {
     let mut setup = Setup::new(&[4, 400, 4_000]);
     setup.after = AfterRestore::Keep;
@@ -125,7 +125,7 @@ fn above_two(is_eager: bool, is_whole: bool) -> Machine {
     machine
 }
 
-/// Asserts that the third tier did not get the bytes which the second one had first.
+/// Asserts that the third tier did not get the bytes that the second tier had first.
 fn assert_not_read(machine: &Machine, case: &str) {
     let hops = machine.plan().statistics().hops;
     let carried = |from, to| {
@@ -167,7 +167,8 @@ fn a_replica_above_a_damaged_one_makes_room_once_its_bytes_are_written_again() {
     );
 }
 
-/// Parts of a version come up side by side out of a damaged tier. None of them is tried again there, as the tier below has all of it.
+/// Parts of a version come up side by side from a damaged tier. The plan does not read them there again, as the tier below has all of the
+/// version.
 #[test]
 fn a_restore_of_parts_that_are_damaged_reads_the_tier_below() {
     let mut setup = Setup::new(&[12, 400, 4_000]);
@@ -195,7 +196,8 @@ fn a_restore_of_parts_that_are_damaged_reads_the_tier_below() {
     machine.read_back();
 }
 
-/// Both would take twice as long side by side, and the caller waits for one of them. Where the next checkpoint finds no room, write-backs do not wait.
+/// A write-back and a caller's read would each take twice as long side by side, so the write-back waits. If the next checkpoint finds no
+/// room, write-backs do not wait.
 #[test]
 fn over_a_shared_link_write_backs_wait_for_a_caller_that_reads_from_below() {
     for (room, shared, waits) in [(16, false, false), (16, true, true), (10, true, false)] {
@@ -226,7 +228,8 @@ fn over_a_shared_link_write_backs_wait_for_a_caller_that_reads_from_below() {
     }
 }
 
-/// The way straight down holds the device's room for as long as the lowest tier takes, and the tier between is about to take the bytes.
+/// A transfer past the middle tier holds the device's room for as long as the lowest tier takes, and the middle tier is about to get the
+/// bytes. So versions go past it only if the lowest tier would be idle otherwise.
 #[test]
 fn bytes_pass_the_tier_between_only_rather_than_leave_the_lowest_one_idle() {
     let (used_last, used_first) = ((0..40).rev().collect(), (0..40).collect());

@@ -1,4 +1,4 @@
-"""A loop of Accelerate that begins where it ended."""
+"""A loop of Accelerate that continues where it ended."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The mean over all versions of a field, by dask, which reads each when it is used."""
+"""The mean over all versions of a field by dask, which reads each version when it is used."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A module of Flax, whose state goes on where it was."""
+"""A module of Flax whose training continues where it ended."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A training state of JAX, laid out anew when it is loaded."""
+"""A training state of JAX that gets another layout when it is loaded."""
 
 import sys
 

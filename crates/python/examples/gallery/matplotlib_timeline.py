@@ -1,4 +1,4 @@
-"""A picture of what the caches did, and a bar while the last versions go to the disk."""
+"""A picture of the caches' work, and a progress bar while the last versions go to the disk."""
 
 import sys
 from pathlib import Path

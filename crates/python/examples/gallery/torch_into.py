@@ -1,4 +1,4 @@
-"""Weights that come back into the tensors of a model, and nothing else of the checkpoint."""
+"""Loads the weights of a checkpoint, and no other part of it, into the tensors of a model."""
 
 import sys
 

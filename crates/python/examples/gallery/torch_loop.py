@@ -1,4 +1,4 @@
-"""A loop of PyTorch that begins where it ended."""
+"""A loop of PyTorch that continues where it ended."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A history as a data set of xarray, with the times of its versions; nothing is read before it is used."""
+"""A history as a data set of xarray, with the times of its versions. Values are read when they are used."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A field of all versions as one array of Zarr, a chunk for each version."""
+"""A field of all versions as one array of Zarr with a chunk for each version."""
 
 import sys
 

@@ -1,4 +1,4 @@
-//! A group of engines as threads, on directories as nodes.
+//! A group of engines whose ranks are threads and whose nodes are directories.
 
 #![allow(
     dead_code,
@@ -18,7 +18,7 @@ use tierflow_testing::as_ranks;
 pub(crate) const RANKS: u32 = 4;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A transport for the application's threads alone, as an MPI without `MPI_THREAD_MULTIPLE` is.
+/// A transport for the application's threads alone, like an MPI without `MPI_THREAD_MULTIPLE`.
 #[derive(Debug)]
 struct OneThread(Directory, std::thread::ThreadId);
 
@@ -43,7 +43,7 @@ impl Transport for OneThread {
     }
 }
 
-/// A transport that panics once it is told to.
+/// A transport that panics once its flag is set.
 #[derive(Debug)]
 struct Panicking(Directory, Arc<AtomicBool>);
 
@@ -68,15 +68,15 @@ pub(crate) struct Group {
     pub(crate) ranks: u32,
     pub(crate) home: tempfile::TempDir,
     pub(crate) scheme: Redundancy,
-    /// The host that each rank is on, which is its node's name.
+    /// The host of each rank, which is the name of its node.
     pub(crate) hosts: Mutex<Vec<String>>,
     pub(crate) has_external: bool,
-    /// Bytes that a node holds at most.
+    /// Limit of a node's directory in bytes.
     pub(crate) node_limit: Option<u64>,
     pub(crate) is_driven: bool,
-    /// Concurrent transports panic.
+    /// True if concurrent transports panic.
     pub(crate) panics: Arc<AtomicBool>,
-    /// Engines are not built where versions are lost.
+    /// True if the builder refuses a start at which versions are lost.
     pub(crate) refuses: bool,
     pub(crate) runs: AtomicU64,
 }
@@ -114,7 +114,7 @@ impl Group {
         std::fs::remove_dir_all(self.node(rank)).unwrap();
     }
 
-    /// A node that was lost, and one of another name that takes its place.
+    /// Removes a rank's node, and puts one of another name in its place.
     pub(crate) fn replace(&self, rank: u32, by: &str) {
         self.lose(rank);
         self.hosts.lock().unwrap()[rank as usize] = by.to_owned();
@@ -147,7 +147,7 @@ impl Group {
         self.builder(rank, run).build().unwrap()
     }
 
-    /// The node of a name is not there, and what is made under its path lies elsewhere.
+    /// Takes a node's mount away. Files that are made under its path then are not on the node.
     pub(crate) fn unmount(&self, node: &str) {
         let path = self.home.path();
         // The node may not have been used yet.
@@ -155,15 +155,15 @@ impl Group {
         std::fs::rename(path.join(node), path.join(format!("{node}.away"))).unwrap();
     }
 
-    /// Brings the node of a name back.
+    /// Brings a node's mount back.
     pub(crate) fn mount(&self, node: &str) {
         let path = self.home.path();
-        // The mount hides all that was made under its path.
+        // The mount hides all files that were made under its path.
         let _there_is_none = std::fs::remove_dir_all(path.join(node));
         std::fs::rename(path.join(format!("{node}.away")), path.join(node)).unwrap();
     }
 
-    /// The hosts of the ranks, in their order.
+    /// Sets the hosts of the ranks in their order.
     pub(crate) fn place(&self, hosts: &[impl AsRef<str>]) {
         let hosts = hosts.iter().map(|host| host.as_ref().to_owned());
         *self.hosts.lock().unwrap() = hosts.collect();
@@ -174,7 +174,7 @@ impl Group {
         self.threads(|rank, run| body(rank, &self.open(rank, run)))
     }
 
-    /// A run that ends once its engines are built, or not.
+    /// Runs the group until its engines are built, or failed to be built. Returns the outcome of each rank.
     pub(crate) fn try_run(&self) -> Vec<tierflow_engine::Result<()>> {
         self.threads(|rank, run| self.builder(rank, run).build().map(drop))
     }

@@ -1,5 +1,5 @@
-//! Machines drawn at random, from a seed that is printed. `TIERFLOW_SCHEDULE_SEED` repeats a draw, `TIERFLOW_SCHEDULE_LONG=400`
-//! draws so many from the clock.
+//! Random machines from a printed seed. `TIERFLOW_SCHEDULE_SEED` repeats a draw. `TIERFLOW_SCHEDULE_LONG=400` draws 400 machines with a
+//! seed from the clock.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -8,18 +8,18 @@ use std::time::{Duration, SystemTime};
 use tierflow_schedule::{Machine, Tier};
 use tierflow_testing::{Draws, variable};
 
-/// The draws of the long form, `None` in the short one.
+/// Returns the number of draws of the long form, or `None` in the short form.
 pub(crate) fn long() -> Option<usize> {
     std::env::var("TIERFLOW_SCHEDULE_LONG")
         .ok()
         .and_then(|count| count.parse().ok())
 }
 
-/// Draws of a seed that is printed.
+/// Random draws from a seed that is printed.
 pub(crate) struct Dice(Draws);
 
 impl Dice {
-    /// Drawn from the clock in the long form, from a fixed seed in the short one.
+    /// Begins with a seed from the clock in the long form, and with a fixed seed in the short form.
     pub(crate) fn fresh() -> Self {
         let clock = || {
             SystemTime::UNIX_EPOCH
@@ -32,12 +32,12 @@ impl Dice {
         Self(Draws(seed))
     }
 
-    /// From 0 to 1.
+    /// Draws a number from 0 to 1.
     pub(crate) fn share(&mut self) -> f64 {
         self.0.share()
     }
 
-    /// Evenly in the logarithm.
+    /// Draws a number from `low` to `high` whose logarithm is uniform.
     pub(crate) fn log(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.share())
     }
@@ -51,9 +51,9 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Steps 60 to 300, at least `least` slots and at most a third of the steps. 15% have no host tier and 15% no disk. Host
-    /// and disk hold at least as many states as the tier above, half of the disks any number. A state takes 0.2 to 20 forward
-    /// steps to the host, 1 to 100 to the disk, and half to twice as long on its way up.
+    /// Draws 60 to 300 steps, at least `least` slots and at most a third of the steps. 15% of the machines have no host tier and 15% no
+    /// disk. Host and disk hold at least as many states as the tier above, and half of the disks any number. A state takes 0.2 to 20
+    /// forward steps to the host, 1 to 100 to the disk, and half to twice as long on its way up.
     pub(crate) fn new(dice: &mut Dice, least: f64) -> Self {
         let state = 1_000_000u64;
         let forward = 1e-3;

@@ -1,18 +1,18 @@
-//! The least makespan behind a state: what the search knows ahead.
+//! A lower bound of the makespan from a state on, which guides the search.
 
 use super::model::{App, DEVICE, DISK, HOST, Kind, Model, State};
 
-/// Bytes of one version that the calls ahead have to move.
+/// The moves of one version that the later calls need.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
-    /// True above each hop if no tier below has it, or is about to.
+    /// For each hop, true if no tier below it has the version or is about to have it.
     only_above: [bool; 3],
-    /// True below each hop if it has to come up before its next reading.
+    /// For each hop, true if the version must come up over it before its next reading.
     is_below: [bool; 3],
 }
 
-/// Returns a makespan that no plan can beat from this state on. Bytes are a fluid here: by the end of each call, so many have passed
-/// each hop since now.
+/// Returns a makespan that no plan can beat from this state on. The bound treats bytes as a fluid: it counts the bytes that must have
+/// passed each hop by the end of each call.
 pub(crate) fn least(model: &Model, state: &State) -> u64 {
     let mut ahead = versions_ahead(model, state);
     let free = links_free(model, state);
@@ -70,7 +70,7 @@ pub(crate) fn least(model: &Model, state: &State) -> u64 {
     (end + model.tail as f64).floor() as u64
 }
 
-/// Returns the times at which the links of each hop carry nothing of what is under way, down and up.
+/// Returns the times at which the transfers under way leave the links of each hop, down and up.
 fn links_free(model: &Model, state: &State) -> [[u64; 2]; 3] {
     let flights = state.flights.iter();
     let flights = flights.map(|flight| (model.links(flight.from, flight.to), flight.end));

@@ -1,4 +1,4 @@
-//! Small instances, as the wide cells whose caches hold a few versions.
+//! Small instances like the wide cells whose caches hold a few versions.
 
 use tierflow_plan::AfterRestore;
 use tierflow_sim::{
@@ -9,7 +9,7 @@ use tierflow_testing::Draws;
 /// Bytes of the largest versions.
 pub(crate) const LARGEST: u64 = 64 << 20;
 
-/// ns between two calls, mostly.
+/// Usual ns between two calls.
 const STEP_NS: u64 = 100_000_000;
 
 /// Draws a link that carries 0.2 to 5 of the largest versions per step.

@@ -11,7 +11,7 @@ pub(crate) const DEVICE: usize = 0;
 pub(crate) const HOST: usize = 1;
 pub(crate) const DISK: usize = 2;
 
-/// The index of no call: the version is not read again.
+/// In place of a call's index: the version is not read again.
 const NEVER: usize = usize::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,11 +30,11 @@ pub(crate) struct Call {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum App {
-    /// It computes until a time.
+    /// The application computes until a time.
     Computing,
-    /// Its call has not begun to copy.
+    /// The call has not begun to copy.
     Waiting,
-    /// Its call copies until a time: a version that it writes goes to this tier.
+    /// The call copies until a time. A version that it writes goes to this tier.
     Copying { to: usize },
 }
 
@@ -254,7 +254,7 @@ impl Model {
             return;
         }
         for (at, &version) in candidates.iter().enumerate() {
-            // Of versions that are alike, the one that is used last goes first.
+            // Of versions that are alike, the one that is used last is evicted first.
             let mut before = candidates[..at].iter();
             if before.any(|&other| self.are_alike(state, version, other)) {
                 continue;
@@ -337,7 +337,7 @@ impl Model {
         begun
     }
 
-    /// Decides on the links one after the other. `idle` ones carry nothing before the next event.
+    /// Decides about the links one after the other. The links in `idle` stay free until the next event.
     fn decide(&self, state: State, link: u8, idle: u8, successors: &mut Vec<State>) {
         if link == 4 {
             return successors.extend(self.advanced(state));
@@ -402,7 +402,7 @@ impl Model {
         }
     }
 
-    /// Returns the state at the next event; `None` if nothing is under way.
+    /// Returns the state at the next event, or `None` if nothing is under way.
     fn advanced(&self, mut state: State) -> Option<State> {
         let ends = state.flights.iter().map(|flight| flight.end);
         let own = (state.app != App::Waiting).then_some(state.until);
@@ -438,7 +438,7 @@ impl Model {
         state.until = state.now + self.calls.get(state.call).map_or(0, |call| call.compute);
     }
 
-    /// Lets the application call once it has computed. Drops take no time.
+    /// Begins the application's call once it has computed. Drops take no time.
     fn begin_calls(&self, state: &mut State) {
         while state.app == App::Computing && state.until <= state.now && !self.is_done(state) {
             match self.calls[state.call].kind {

@@ -1,11 +1,11 @@
-//! The search: the most hopeful state first, and none that another one makes pointless.
+//! The search visits the state with the lowest bound first, and skips states that another one dominates.
 
 use super::bound::least;
 use super::model::{App, Model, State};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// All of a state but its times.
+/// A state without its times.
 type Shape = (usize, App, u8, Vec<u8>, Vec<[usize; 3]>);
 
 fn shape_and_times(state: &State) -> (Shape, Vec<u64>) {
@@ -31,16 +31,16 @@ fn shape_and_times(state: &State) -> (Shape, Vec<u64>) {
     )
 }
 
-/// The reason why a search found nothing.
+/// The reason why a search found no plan.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Failure {
-    /// It looked at as many states as it may.
+    /// The search visited as many states as it may.
     Limit,
-    /// No plan is as fast as it has to be.
+    /// No plan is as fast as the limit.
     NoPlan,
 }
 
-/// Searches for the least makespan in ns, of at most `most`, and looks at `limit` states at most.
+/// Searches for the least makespan in ns, of at most `most`. Visits at most `limit` states.
 pub(crate) fn optimum(model: &Model, most: u64, limit: usize) -> Result<u64, Failure> {
     let no_later = |one: &[u64], other: &[u64]| one.iter().zip(other).all(|(a, b)| a <= b);
     let mut known: HashMap<Shape, Vec<Vec<u64>>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Versions whose bytes follow from their numbers.
+//! Helpers for versions whose bytes follow from their numbers.
 #![allow(
     dead_code,
     unused_imports,
@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use tierflow_store::{Region, Repository, Result, Snapshot};
-/// The bytes of a version, by its number and its length.
+/// Returns the bytes of a version by its number and its length.
 pub(crate) use tierflow_testing::noise as bytes_of;
 
 /// Saves a version of one region.
@@ -22,7 +22,7 @@ pub(crate) fn save(repository: &Repository, version: u64, length: usize) {
     try_to_save(repository, version, length).unwrap();
 }
 
-/// Asserts that a version is what was saved.
+/// Asserts that a version has the bytes that were saved.
 pub(crate) fn version_of(repository: &Repository, version: u64, length: usize) {
     let bytes = repository.piece(version).unwrap().read("state").unwrap();
     assert!(
@@ -31,12 +31,12 @@ pub(crate) fn version_of(repository: &Repository, version: u64, length: usize) {
     );
 }
 
-/// Where a large version lies.
+/// Returns the file of a large version.
 pub(crate) fn path_of(directory: &Path, version: u64) -> PathBuf {
     directory.join(format!("rank-0/v{version:020}.tfc"))
 }
 
-/// A directory in memory, where there is such a one: for tests that open many times, as each open synchronises.
+/// Makes a directory in memory if the machine has one, for tests that open many times, as each open synchronises.
 pub(crate) fn fast_home() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()

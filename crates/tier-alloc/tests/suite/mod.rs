@@ -1,4 +1,4 @@
-//! What every strategy must do, on whatever device.
+//! Tests that every strategy must pass on every device.
 
 #![allow(clippy::unwrap_used, reason = "it is all tests")]
 
@@ -30,7 +30,7 @@ pub(crate) fn wait(transfer: Option<Transfer>) {
         .unwrap();
 }
 
-/// Every host strategy: bytes go in while it grows, and come out during and after.
+/// Tests every host strategy: bytes are written while the arena grows, and read during and after the growth.
 pub(crate) fn host_strategies(device: &Device, capacity: usize) {
     for growth in HostGrowth::all() {
         let start = Instant::now();
@@ -46,10 +46,9 @@ pub(crate) fn host_strategies(device: &Device, capacity: usize) {
         arena.wait_grown();
         reports(device, &arena, growth);
         println!("{:8.1?}  {growth}", start.elapsed());
-        // What was there before it was pinned still is.
         drop(arena);
 
-        // Dropped while it grows: it ends, and what is lent stays.
+        // An arena that is dropped while it grows ends, and its lent bytes stay.
         let arena = HostArena::start(device, capacity, growth).unwrap();
         let mut kept = arena.lend_mut(0..MIB).unwrap();
         drop(arena);
@@ -58,7 +57,7 @@ pub(crate) fn host_strategies(device: &Device, capacity: usize) {
     }
 }
 
-/// Slots of odd places and sizes, from the end to the start: against the growth.
+/// Writes and reads slots of odd places and sizes from the end to the start, against the direction of the growth.
 fn carries(device: &Device, arena: &HostArena) {
     let stream = device.stream().unwrap();
     let slots = 6;
@@ -117,7 +116,7 @@ fn reports(device: &Device, arena: &HostArena, growth: HostGrowth) {
     }
 }
 
-/// Every device strategy: the same bytes, and a report.
+/// Tests every device strategy: the bytes stay, and the report is right.
 pub(crate) fn device_strategies(device: &Device, capacity: usize) {
     let chunk = Some(2 * device.info().granularity);
     let growths = [
@@ -141,7 +140,7 @@ pub(crate) fn device_strategies(device: &Device, capacity: usize) {
     }
 }
 
-/// The ring, both ways, over odd borders.
+/// Tests copies through the ring in both directions over odd borders.
 pub(crate) fn ring(device: &Device) {
     let ring = Ring::start(device, 3).unwrap();
     let len = 5 * Ring::SLOT + 77;

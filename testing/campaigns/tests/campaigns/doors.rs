@@ -16,7 +16,7 @@ pub(crate) enum Door {
 const ALL: [Door; 4] = [Door::Rust, Door::C, Door::Veloc, Door::Python];
 
 impl Door {
-    /// The doors that are asked for and can be run. The others are named on the standard error.
+    /// Returns the requested doors that can run. Prints the names of the others to the standard error.
     pub(crate) fn runnable() -> Vec<Self> {
         let asked: String = variable("TIERFLOW_DOORS", String::new());
         let is_asked = |door: &Self| {
@@ -35,7 +35,7 @@ impl Door {
         doors
     }
 
-    /// Runs its program with these options and actions.
+    /// Returns the command of the door's program with these options and actions.
     pub(crate) fn command(self, options: &[String], actions: &[String]) -> Command {
         let program = self.program().unwrap();
         let mut command = Command::new(program);
@@ -43,7 +43,7 @@ impl Door {
             command.args(["-X", "faulthandler", "-W", "default"]);
             command.arg(script("door.py"));
         }
-        // Cargo's names another folder first, in which an older build may lie.
+        // Cargo's `LD_LIBRARY_PATH` begins with another folder, which may have an older build.
         command.env_remove("LD_LIBRARY_PATH");
         command.args(options).arg("--").args(actions);
         command
@@ -61,13 +61,13 @@ impl Door {
     }
 }
 
-/// The file of `cargo xtask dist` of this name, where the campaigns run from such a folder.
+/// Returns the file of this name from `cargo xtask dist` if the campaigns run from such a folder.
 fn carried(name: &str) -> Option<PathBuf> {
     let folder: String = variable("TIERFLOW_CHILDREN", String::new());
     (!folder.is_empty()).then(|| Path::new(&folder).join(name))
 }
 
-/// The path of a program in Python that lies in `children`.
+/// Returns the path of a Python program in `children`.
 pub(crate) fn script(name: &str) -> PathBuf {
     carried(name).unwrap_or_else(|| children().join(name))
 }
@@ -76,7 +76,7 @@ fn children() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("children")
 }
 
-/// Compiles a program of `children` against the library of this build, beside the library.
+/// Compiles a program of `children` with the library of this build. Puts it beside the library.
 fn compiled(name: &str) -> Option<PathBuf> {
     let mut works = Command::new("cc");
     let works = works.arg("--version").stdout(Stdio::null()).status();
@@ -96,7 +96,7 @@ fn compiled(name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// The interpreter of the door Python, and of the S3 server.
+/// Returns the interpreter of the door Python and of the S3 server.
 pub(crate) fn interpreter() -> String {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().nth(3).unwrap();

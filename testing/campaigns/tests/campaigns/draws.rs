@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed, and the campaign's variables.
+//! Random numbers from a seed, and the variables of the campaigns.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, LazyLock, Mutex};
@@ -7,16 +7,16 @@ use std::time::Instant;
 
 pub(crate) use tierflow_testing::{Draws, variable};
 
-/// Returns true once this process has run for `TIERFLOW_SECONDS`: what runs then goes to its end, and nothing else begins.
+/// Returns true once this process has run for `TIERFLOW_SECONDS`. Histories that run then go to their end, and no other begins.
 pub(crate) fn is_over() -> bool {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
     BEGUN.elapsed().as_secs() >= variable("TIERFLOW_SECONDS", u64::MAX)
 }
 
-/// Room for a history among those of all campaigns that run, which get it in turn; given back when this is dropped.
+/// The permission to run a history. Histories of all campaigns get it in turn, and give it back when this is dropped.
 struct Room;
 
-/// Histories that asked for room, and those that gave it back.
+/// Number of histories that asked for the permission, and of those that gave it back.
 struct Turns {
     asked: usize,
     ended: usize,

@@ -1,5 +1,5 @@
-//! Programs that end in every way: what was said to be durable comes back bit for bit, and every other version that does not is
-//! named on the standard error, unless the end gave the program no instruction more.
+//! Programs end in every way. Versions that were reported durable come back bit for bit, and every other version that does not come back is
+//! named on the standard error, unless the end let the program run no further instruction.
 
 use super::doors::Door;
 use super::draws::{Draws, each_seed, is_over, variable};
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Every door names every version that is lost.
+/// No failure is known: every door names every lost version.
 const KNOWN: Known = &[];
 
-/// Ends that every door has. Signals have their default action.
+/// The ends of all doors. Signals have their default action.
 const ENDS: [&str; 9] = [
     "return", "close", "close", "fail", "exit", "term", "int", "kill", "exec",
 ];
@@ -25,7 +25,7 @@ struct History {
 }
 
 impl History {
-    /// The history of a seed, at a door, in a directory.
+    /// Draws the history of a seed, for a door, in a directory.
     fn of(seed: u64, door: Door, home: &Path) -> Self {
         let mut draws = Draws(seed);
         let place = |name: &str| format!("{name}={}", home.join(name).display());
@@ -40,7 +40,7 @@ impl History {
         if draws.once(3) {
             options.push("closing_patience=0.05".to_owned());
         }
-        // Drawn apart, so that the rest of a history stays what it was.
+        // A separate generator, so that the rest of the history does not depend on these draws.
         let mut slow = Draws(!seed);
         if slow.once(5) && s3::shared().is_some() {
             let rate = 1_000_000 * (1 + slow.below(16));
@@ -71,7 +71,7 @@ fn actions(draws: &mut Draws, door: Door) -> Vec<String> {
             _ => format!("p:{}", draws.below(30)),
         })
         .collect();
-    // A wait for a version needs one.
+    // A wait for a version needs a version before it.
     actions.insert(0, format!("c:{}", 8 * (1 + draws.below(100_000))));
     let more: &[&str] = match door {
         Door::Rust => &["notice:0.2"],
@@ -96,19 +96,19 @@ fn actions(draws: &mut Draws, door: Door) -> Vec<String> {
     actions
 }
 
-/// Returns true if the end runs no instruction of the engine's: a signal with its default action is such an end, as `kill -9` is, and
-/// so is `std::process::exit`, which drops nothing.
+/// Returns true if the end runs no instruction of the engine. Such ends are a signal with its default action, `kill -9`, and
+/// `std::process::exit`, which drops nothing.
 fn is_mute(door: Door, end: &str) -> bool {
     match end {
         "kill" | "exec" | "quit" | "term" => true,
         "exit" => door == Door::Rust,
-        // Python has an exception of it.
+        // Python turns this signal into an exception.
         "int" => door != Door::Python,
         _ => false,
     }
 }
 
-/// A history that runs: what is to be there.
+/// A running history, and the versions that must be there.
 struct Course<'a> {
     seed: u64,
     door: Door,
@@ -136,7 +136,7 @@ impl Course<'_> {
             actions = &actions[1..];
         }
         let mut report = Start::of(self.command(&options, actions)).end();
-        // Closing says that all are durable, but for what was given up before, when the program was suspended.
+        // A successful close says that all versions are durable, except those that a suspension gave up before.
         let gave_up = |action: &String| action.starts_with("s:") || action.starts_with("notice");
         if report.closed && !actions.iter().any(gave_up) {
             report.durable.extend(report.took.keys());
@@ -176,7 +176,7 @@ impl Course<'_> {
             tell(Kind::Forked, child.clone());
         }
         for (version, size) in &report.took {
-            // A number of a version that was lost is used again.
+            // The run uses the number of a lost version again.
             let written = Written { run, size: *size };
             self.durable.remove(version);
             if report.durable.contains(version) {
@@ -205,7 +205,8 @@ impl Course<'_> {
             let written = Written { run, size: *size };
             match found.whole.get(version) {
                 Some(is) if *is == written => {}
-                // An object store may finish a write of an earlier run after the start listed it: this run's is refused, then, and named.
+                // An object store may finish a write of an earlier run after the start listed it. Then it refuses this run's version, which is
+                // named.
                 Some(is) if is.run < run && report.names(*version) => {}
                 Some(is) => tell(
                     Kind::Stale,
@@ -215,12 +216,12 @@ impl Course<'_> {
                 None => tell(Kind::Silent, format!("version {version}")),
             }
         }
-        // Versions that were lost once are not to be found again.
+        // Versions that were lost once need not be found again.
         self.durable
             .retain(|version, _| found.whole.contains_key(version));
     }
 
-    /// Starts a process, and returns what it finds.
+    /// Starts a process, and returns its report of the versions that it finds.
     fn check<'a>(&'a self, more: impl Iterator<Item = &'a u64>) -> Report {
         let mut options = self.options.clone();
         options.push("run=0".to_owned());
@@ -257,14 +258,14 @@ fn no_end_of_a_program_loses_a_durable_version_or_another_one_silently() {
     tally.end(KNOWN);
 }
 
-/// A closing that takes longer than its patience while storage takes bytes all the time.
+/// `close` takes longer than its patience while storage takes bytes all the time. The call must succeed.
 #[test]
 fn closing_waits_as_long_as_bytes_move() {
     let Some(server) = s3::shared() else { return };
     let close = |door: Door| {
         let home = tempfile::tempdir().unwrap();
         let node = home.path().join("node");
-        // A version takes two seconds, and four are under way at a time.
+        // A version takes two seconds, and four versions are under way at a time.
         let options = [
             format!("node_local={}", node.display()),
             format!("external=s3://slow-500000/{door:?}"),

@@ -1,5 +1,5 @@
-//! `kill -9` at random instants of the program of each door, over directories, an object store whose server is killed, too, and nodes
-//! that keep each other's redundancy; nodes are lost as well. No version that was said to be durable is lost or another run's.
+//! `kill -9` ends the program of each door at random instants, over directories, over an object store whose server is killed, too, and over
+//! nodes with redundancy, some of which are lost. No version that was reported durable is lost or replaced by another run's.
 
 use super::doors::Door;
 use super::draws::{Draws, each_seed, is_over, variable};
@@ -13,14 +13,14 @@ use std::time::Duration;
 /// Nothing is known to fail.
 const KNOWN: Known = &[];
 
-/// Kills on the same storage.
+/// Number of kills on the same storage.
 const KILLS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Storage {
     Directories,
     S3,
-    /// So many ranks, on nodes of their own: one may be lost.
+    /// Ranks on nodes of their own. A node may be lost.
     Redundancy(u64),
 }
 
@@ -30,7 +30,7 @@ struct History {
     door: Door,
     storage: Storage,
     home: PathBuf,
-    /// For an object store, unless another one is to be used.
+    /// The server of an object store, unless `TIERFLOW_S3` names another one.
     server: Option<Server>,
     starts: u64,
     durable: BTreeMap<u64, Vec<Written>>,
@@ -94,11 +94,11 @@ impl History {
         (0..self.ranks()).map(start).collect()
     }
 
-    /// Kills all ranks; before or with them, the server of an object store at times.
+    /// Kills all ranks, and sometimes the server of an object store before them or with them.
     fn kill(&mut self, tally: &Tally, place: &str) {
         let actions = [format!("loop:{}", self.draws.below(1 << 40))];
         let mut running = self.start(&actions);
-        // After so many reports, however fast the machine is, or while it starts.
+        // The kill comes after a number of reports, however fast the machine is, or during the start.
         let (early, most) = match self.storage {
             // A start takes longer than a version.
             Storage::Redundancy(_) => (12, 150),
@@ -116,7 +116,7 @@ impl History {
             assert!(of.kill(), "the S3 server ended by itself");
             std::thread::sleep(Duration::from_micros(self.draws.below(longest)));
             if server == 2 {
-                // The programs go on.
+                // The programs continue.
                 of.restart();
                 let more = self.draws.below(20);
                 running.iter_mut().for_each(|rank| rank.await_lines(more));
@@ -192,7 +192,7 @@ impl History {
     }
 }
 
-/// So many kills of each door over each storage.
+/// Kills each door `kills` times over each storage.
 fn campaign(name: &'static str, cases: &[(Door, Storage)], kills: u64) {
     let tally = Tally::of(name);
     each_seed(kills.div_ceil(KILLS), cases, |seed, (door, storage)| {
@@ -240,9 +240,9 @@ fn no_kill_loses_a_durable_version_of_an_object_store() {
     campaign("kills, object store", &cases, variable("TIERFLOW_KILLS", 5));
 }
 
-/// Groups of C and VELOC are those of MPI: the tests `mpi` and `nodes` of the C crate kill and lose them.
+/// The doors C and VELOC have groups by MPI alone. The tests `mpi` and `nodes` of the C crate kill these, and lose their nodes.
 #[test]
-fn no_kill_and_no_lost_node_loses_what_nodes_keep_of_each_other() {
+fn no_kill_and_no_lost_node_loses_versions_that_nodes_protect() {
     let mut doors = Door::runnable();
     doors.retain(|door| [Door::Rust, Door::Python].contains(door));
     let cases = [2, 3].map(|ranks| on(Storage::Redundancy(ranks), &doors));

@@ -1,6 +1,6 @@
-//! Histories of a rank or two, on two nodes that share external storage, with limits, differences, disks that are full, directories that are
-//! not named or cannot be listed, nodes that are lost and ranks that change places: no version that was said to be durable is lost,
-//! and no start removes or changes what lies there.
+//! Histories of one or two ranks on two nodes that share external storage: with limits, differences, full disks, directories that are not
+//! named or cannot be listed, lost nodes, and ranks that change places. No version that was reported durable is lost, and no start removes or
+//! changes files.
 
 use super::doors::Door;
 use super::draws::{Draws, each_seed, is_over, variable};
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 /// Nothing is known to fail.
 const KNOWN: Known = &[];
 
-/// How the external directory and the node's are, for a start.
+/// The state of the external directory and of the node's directory at a start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Plain,
-    /// The option is forgotten.
+    /// The option of external storage is forgotten.
     NoExternal,
     NoNode,
-    /// The path is no directory: it cannot be listed.
+    /// The path of external storage is no directory, so it cannot be listed.
     Unlisted,
-    /// Every write of the process says that the disk is full.
+    /// Every write of the process fails as on a full disk.
     Full,
 }
 
@@ -33,12 +33,12 @@ struct History<'a> {
     limited: bool,
     differences: bool,
     starts: u64,
-    /// The versions that all ranks were told to be durable, as each rank wrote them.
+    /// The versions that were reported durable to all ranks, as each rank wrote them.
     durable: BTreeMap<u64, Vec<Written>>,
     tally: &'a Tally,
 }
 
-/// The files of versions below a directory, by their path.
+/// Adds the files of versions below a directory to `found`, by their paths.
 fn files(of: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for entry in std::fs::read_dir(of).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -46,7 +46,7 @@ fn files(of: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
         if path.is_dir() {
             files(&path, found);
         } else if ["tfc", "tfs", "open"].contains(&&*ending) {
-            // A segment that is open has room at its end.
+            // An open segment has reserved bytes at its end.
             let mut bytes = std::fs::read(&path).unwrap();
             bytes.truncate(
                 bytes
@@ -70,7 +70,7 @@ impl<'a> History<'a> {
             seed,
             ranks,
             limited: draws.once(2),
-            // Versions of groups are whole.
+            // Groups store whole versions.
             differences: ranks == 1 && draws.once(2),
             draws,
             home: home.to_owned(),
@@ -94,10 +94,10 @@ impl<'a> History<'a> {
         found
     }
 
-    /// All ranks do the same, the first one on this node, and the next one on the other or on the same.
+    /// Starts all ranks with the same actions: the first one on this node, and the second on the other or the same node.
     fn start(&mut self, place: Place, node: u64, actions: &[String]) -> Vec<Report> {
         self.starts += 1;
-        // Ranks that share a node, or have one each, in either order.
+        // The ranks share a node, or have one each, in either order.
         let apart = self.draws.below(2);
         if place == Place::Unlisted {
             std::fs::rename(self.far(), self.home.join("away")).unwrap();
@@ -167,21 +167,21 @@ impl<'a> History<'a> {
         self.tally.found(&self.place(place), kind, self.seed, text);
     }
 
-    /// Starts that go on from what is there.
+    /// Runs starts that continue the history.
     fn work(&mut self) {
         let place = match self.draws.below(10) {
             0 if self.starts > 0 => Place::Unlisted,
             1 => Place::Full,
             _ => Place::Plain,
         };
-        // Of a version that is stored as differences, an eighth is.
+        // A difference takes an eighth of its version.
         let times = if self.differences { 8 * 8 } else { 8 };
         let mut actions = vec!["c:4000".to_owned()];
         for _ in 0..5 + self.draws.below(16) {
             actions.push(match self.draws.below(16) {
                 0..6 => format!("c:{}", times * (300 + self.draws.below(5_000))),
                 6..9 => format!("c:{}", times * (1_000 + self.draws.below(80_000))),
-                // With its disk full, or external storage away, a wait says that it cannot be.
+                // If the disk is full, or external storage is away, the wait fails.
                 9..12 => "w".to_owned(),
                 12..14 => "W".to_owned(),
                 14 if place == Place::Full => "full:0".to_owned(),
@@ -220,7 +220,7 @@ impl<'a> History<'a> {
         self.tally.count(&self.place(place), took, durable);
     }
 
-    /// Starts that look, and write nothing.
+    /// Runs starts that read and write nothing.
     fn look(&mut self) {
         let places = [
             Place::NoExternal,
@@ -238,7 +238,7 @@ impl<'a> History<'a> {
         self.unchanged(place, node, &actions);
     }
 
-    /// A start that is to leave all files as they are.
+    /// Runs a start. Asserts that it leaves all files as they are.
     fn unchanged(&mut self, place: Place, node: u64, actions: &[String]) -> Vec<Report> {
         let before = self.files();
         let reports = self.start(place, node, actions);
@@ -264,7 +264,7 @@ impl<'a> History<'a> {
         reports
     }
 
-    /// With everything in its place again, at any node: all is there.
+    /// Starts on any node with all directories in place. Asserts that all durable versions are there.
     fn check(&mut self) {
         let versions = self.durable.keys().rev().take(40);
         let mut actions: Vec<String> = versions.map(|version| format!("r:{version}")).collect();
@@ -300,7 +300,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Differences on a node whose base lies on external storage alone, which the option for it is then forgotten of.
+/// A node has differences whose base is on external storage alone. Then a start forgets the option of external storage.
 fn forgotten(tally: &Tally) {
     let home = tempfile::tempdir().unwrap();
     let mut history = History::of(0, home.path(), tally);

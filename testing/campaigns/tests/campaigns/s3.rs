@@ -1,4 +1,4 @@
-//! S3 servers of the campaigns' own: `children/s3.py`, which keeps what it acknowledged through `kill -9`.
+//! The S3 server of the campaigns: `children/s3.py`, which keeps acknowledged objects through `kill -9`.
 
 use super::doors::{interpreter, script};
 use super::draws::variable;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// A server. Dropped, or once this process ends, it ends, too.
+/// A server, which ends when this is dropped, or when this process ends.
 pub(crate) struct Server {
     child: Child,
     port: u16,
@@ -15,11 +15,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one whose objects lie below `root`, at this port, or at any for 0. `None` if there is no Python.
+    /// Starts a server with its objects below `root`, at this port, or at any port if it is 0. Returns `None` if there is no Python.
     pub(crate) fn start(root: &Path, port: u16) -> Option<Self> {
         let mut command = Command::new(interpreter());
         command.arg(script("s3.py")).arg(port.to_string()).arg(root);
-        // The server ends when its input does.
+        // The server ends when its input ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;
         let mut line = String::new();
@@ -32,7 +32,7 @@ impl Server {
         })
     }
 
-    /// The variables by which programs find it.
+    /// Returns the environment variables with which programs find the server.
     pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
         [
             (
@@ -46,7 +46,7 @@ impl Server {
         ]
     }
 
-    /// Kills it as `kill -9` does. Returns true if it ran until then.
+    /// Kills the server as `kill -9` does. Returns true if it ran until then.
     pub(crate) fn kill(&mut self) -> bool {
         let ran = matches!(self.child.try_wait(), Ok(None));
         let _ended_already = self.child.kill();
@@ -54,7 +54,7 @@ impl Server {
         ran
     }
 
-    /// Starts it again, at the same port, with what it has.
+    /// Starts the server again, at the same port and with its objects.
     pub(crate) fn restart(&mut self) {
         self.kill();
         *self = Self::start(&self.root, self.port).unwrap_or_else(|| panic!("no S3 server"));
@@ -67,7 +67,7 @@ impl Drop for Server {
     }
 }
 
-/// The server that all histories share in which none is killed.
+/// Returns the server of all histories that kill no server.
 pub(crate) fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<(Server, tempfile::TempDir)>> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
@@ -83,7 +83,7 @@ pub(crate) fn shared() -> Option<&'static Server> {
     server.as_ref().map(|(server, _)| server)
 }
 
-/// The bucket of another server that is to be used, which the environment tells how to reach.
+/// Returns the bucket of another server from `TIERFLOW_S3`. Other variables have its endpoint and credentials.
 pub(crate) fn bucket() -> Option<String> {
     let bucket: String = variable("TIERFLOW_S3", String::new());
     (!bucket.is_empty()).then_some(bucket)

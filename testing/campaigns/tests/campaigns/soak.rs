@@ -1,4 +1,4 @@
-//! Each door checkpoints and waits for a long time and keeps the newest versions: memory, descriptors and threads do not grow.
+//! Each door takes checkpoints and waits for a long time, and keeps the newest versions. Memory, descriptors and threads must not grow.
 
 use super::doors::Door;
 use super::draws::variable;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Nothing is known to fail.
 const KNOWN: Known = &[];
 
-/// The resources of a process at a time.
+/// The resources of a process at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     kib: u64,
@@ -36,7 +36,7 @@ impl Sample {
         })
     }
 
-    /// The least of each: what is there for a moment does not count.
+    /// Returns the least of each resource, as short peaks do not count.
     fn least(of: &[Self]) -> Self {
         let least = |part: fn(&Self) -> u64| of.iter().map(part).min().unwrap_or_default();
         Self {
@@ -63,7 +63,7 @@ fn soak(door: Door, seconds: u64, tally: &Tally) {
     let name = format!("{door:?}");
     tally.count(&name, report.took.len(), report.durable.len());
     tally.count_history();
-    // The first third is for caches to fill; that takes memory for a minute.
+    // Caches fill in the first third, which takes memory for a minute.
     let third = samples.len() / 3;
     let (before, after) = (
         Sample::least(&samples[third..2 * third]),

@@ -1,4 +1,4 @@
-//! Starts of a door's program, and their reports.
+//! Starts a door's program, and reads its report.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A program that takes longer than this hangs: closing waits a minute for storage.
+/// A program that takes longer hangs. `close` waits for storage for a minute.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// The run that wrote a version, and how many bytes.
+/// The run that wrote a version, and the version's bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Written {
     pub(crate) run: u64,
@@ -24,18 +24,18 @@ pub(crate) struct Written {
 pub(crate) struct Report {
     /// Bytes of the versions that were taken in.
     pub(crate) took: BTreeMap<u64, u64>,
-    /// Versions that were said to be durable.
+    /// Versions that were reported durable.
     pub(crate) durable: BTreeSet<u64>,
-    /// Versions that were taken in since the program said that all were durable.
+    /// Versions that were taken in since the program last reported that all are durable.
     unconfirmed: Vec<u64>,
-    /// Closing succeeded.
+    /// True if `close` succeeded.
     pub(crate) closed: bool,
     /// Versions that came back whole.
     pub(crate) whole: BTreeMap<u64, Written>,
-    /// Versions that did not come back whole, and why.
+    /// Versions that did not come back whole, with the reason.
     pub(crate) missing: BTreeMap<u64, String>,
     pub(crate) damage: Vec<String>,
-    /// Ends of a fork's child that should have been without an error.
+    /// Errors at the end of a forked child, which should have none.
     pub(crate) forked: Vec<String>,
     pub(crate) errors: String,
     pub(crate) status: Option<ExitStatus>,
@@ -71,7 +71,7 @@ impl Report {
         }
     }
 
-    /// The signal that ended it.
+    /// Returns the signal that ended the program.
     pub(crate) fn signal(&self) -> Option<i32> {
         self.status?.signal()
     }
@@ -100,7 +100,7 @@ impl Report {
     }
 }
 
-/// A program that runs.
+/// A running program.
 pub(crate) struct Start {
     child: Child,
     lines: Receiver<String>,
@@ -111,7 +111,7 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // A group of its own: what it forks ends with it.
+        // The program has a process group of its own, so that its children end with it.
         command.stderr(Stdio::piped()).process_group(0);
         let mut child = command
             .spawn()
@@ -141,7 +141,7 @@ impl Start {
         self.child.id()
     }
 
-    /// Waits until it has reported so much more, or ends.
+    /// Waits until the program has reported `count` further lines, or ends.
     pub(crate) fn await_lines(&mut self, count: u64) {
         for _ in 0..count {
             match self.lines.recv_timeout(PATIENCE) {
@@ -161,13 +161,13 @@ impl Start {
         let _ended_already = kill_process_group(group, Signal::KILL);
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the program as `kill -9` does.
     pub(crate) fn kill(self) -> Report {
         self.kill_all();
         self.end()
     }
 
-    /// Waits until it ends, from now on.
+    /// Waits until the program ends, and kills it once the patience is over.
     pub(crate) fn end(mut self) -> Report {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -177,7 +177,7 @@ impl Start {
             }
         }
         self.report.hung = self.child.try_wait().unwrap().is_none();
-        // Processes that it left behind hold its output open.
+        // Processes that the program left behind hold its output open.
         self.kill_all();
         self.report.status = self.child.wait().ok();
         self.report.errors = self.errors.join().unwrap();

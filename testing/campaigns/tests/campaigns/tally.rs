@@ -1,4 +1,4 @@
-//! The findings of a campaign, counted.
+//! Counts the findings of a campaign.
 
 use super::draws::variable;
 use std::collections::BTreeMap;
@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The kinds of failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
-    /// A version that was said to be durable did not come back.
+    /// A version that was reported durable did not come back.
     Lost,
     /// Another run's bytes came back.
     Stale,
-    /// A version was taken in, is not there, and nothing said so.
+    /// A version that was taken in is not there, and no message names it.
     Silent,
-    /// A start removed or changed what it did not write.
+    /// A start removed or changed files that it did not write.
     Deleted,
     /// A program did not end.
     Hung,
     /// A program ended by a signal that nobody sent.
     Crashed,
-    /// The child of a fork was not told so.
+    /// A call in a forked child did not fail.
     Forked,
     /// Memory, descriptors or threads grow.
     Grown,
 }
 
-/// Known failures, until they are mended: the place (as `Tally::count` says it, or its beginning), the kind, and the item of the issue.
+/// Known failures until they are fixed: the place (as in `Tally::count`, or its beginning), the kind, and the item of the issue.
 pub(crate) type Known = &'static [(&'static str, Kind, &'static str)];
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ struct Counts {
     found: BTreeMap<Kind, u64>,
 }
 
-/// Counts, by where they were made: a door with a kind of end, for one.
+/// Counts by their place, for example a door with a kind of end.
 #[derive(Debug)]
 pub(crate) struct Tally {
     campaign: &'static str,
@@ -56,7 +56,7 @@ struct Finding {
 }
 
 impl Tally {
-    /// Counts nothing yet.
+    /// Returns an empty tally.
     pub(crate) fn of(campaign: &'static str) -> Self {
         Self {
             campaign,
@@ -67,12 +67,12 @@ impl Tally {
         }
     }
 
-    /// Counts a history that came to its end.
+    /// Counts a history that reached its end.
     pub(crate) fn count_history(&self) {
         self.histories.fetch_add(1, Relaxed);
     }
 
-    /// Counts a kill: of all ranks of a group at once, or of a program that ends itself so.
+    /// Counts a kill of all ranks of a group at once, or of a program that kills itself.
     pub(crate) fn count_kill(&self) {
         self.kills.fetch_add(1, Relaxed);
     }
@@ -128,7 +128,7 @@ impl Tally {
         );
     }
 
-    /// Prints all of it, and the sums in a line. Panics if anything was found that is not known.
+    /// Prints all counts, and the sums in a line. Panics if there is a finding that is not known.
     pub(crate) fn end(&self, known: Known) {
         let is_off = variable("TIERFLOW_KNOWN", String::new()) == "none";
         let item = |finding: &Finding| {

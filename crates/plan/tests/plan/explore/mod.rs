@@ -1,23 +1,23 @@
-//! All states of a small machine, each visited once.
+//! Visits all states of a small machine, each once.
 
 use crate::machine::{Call, Ending, Machine, Setup};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tierflow_plan::{Difference, Scope, TransferFailure, Version};
 
-/// A small machine, and all that its application may do, each once, in any order.
+/// A small machine, and the actions of its application, each of which happens at most once, in any order.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) name: &'static str,
     pub(crate) setup: Setup,
-    /// The first versions are of an earlier run and lie on these tiers, the lowest named first: each as a difference to
-    /// the one before, if versions are stored as such.
+    /// The tiers of the first versions, which an earlier run left, the lowest tier first. If the setup has differences, each version is a
+    /// difference from the one before.
     pub(crate) adopts: &'static [&'static [usize]],
     /// Sizes of the versions, checkpointed in this order.
     pub(crate) sizes: &'static [u64],
     /// Versions that are restored, each at most once.
     pub(crate) restores: &'static [Version],
-    /// Hints, given one after the other, each at any time.
+    /// Hints, given in this order, each at any time.
     pub(crate) hints: &'static [&'static [Version]],
     /// True if all hints may be withdrawn.
     pub(crate) forget: bool,
@@ -25,13 +25,13 @@ pub(crate) struct Model {
     pub(crate) wait: bool,
     /// Versions for which the application suspends, each once.
     pub(crate) suspends: &'static [(Version, Scope)],
-    /// How many calls may be abandoned before they are answered.
+    /// Number of calls that may be abandoned before they are answered.
     pub(crate) abandons: usize,
     /// True if versions are written and read in place.
     pub(crate) in_place: bool,
     /// Limits that are set to tiers, each once.
     pub(crate) limits: &'static [(usize, u64)],
-    /// How many things may fail.
+    /// Number of copies and transfers that may fail.
     pub(crate) failures: usize,
     /// Calls that may be open at a time: 1 is an application of one thread.
     pub(crate) calls: usize,
@@ -59,7 +59,7 @@ fn is_well(ending: Ending) -> bool {
     )
 }
 
-/// Returns true if it ended well, or as the plan asked.
+/// Returns true if the copy or transfer ended well, or as the plan asked.
 fn is_expected(ending: Ending) -> bool {
     is_well(ending)
         || matches!(
@@ -68,7 +68,7 @@ fn is_expected(ending: Ending) -> bool {
         )
 }
 
-/// The bytes that are hashed, to be hashed more than once.
+/// A hasher that collects the bytes, so that they can be hashed more than once.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -90,11 +90,11 @@ struct Run<'a> {
     next: Version,
     failures: usize,
     abandoned: usize,
-    /// Versions in the order in which they were taken in, and the one read last: the plan compares their times even when
-    /// it holds that one no more.
+    /// Versions in the order in which they were taken in. The plan compares their times with that of `last_read`, even if it no longer holds
+    /// that version.
     written: Vec<Version>,
     last_read: Option<Version>,
-    /// False while it waits to be gone on with.
+    /// False while the run waits for its next step.
     is_looked_at: bool,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All that may happen next.
+    /// Returns all actions that may happen next.
     fn actions(&self) -> Vec<Action> {
         let model = self.model;
         let can_fail = self.failures < model.failures;
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
         actions
     }
 
-    /// Tells this state from others. Earlier calls matter only by the calls that are still possible.
+    /// Returns two hashes that distinguish this state from others. Earlier calls count only by the calls that are still possible.
     fn fingerprint(&self) -> (u64, u64) {
         let calls = self.done.iter();
         let calls = calls.filter(|a| !matches!(a, Action::End(_) | Action::Abandon(_)));
@@ -265,14 +265,14 @@ impl<'a> Run<'a> {
         (hash(0), hash(1))
     }
 
-    /// Calls that are not answered yet.
+    /// Returns the calls that are not answered yet.
     fn unanswered(&self) -> Vec<Call> {
         let open = self.machine.open().into_iter();
         let open = open.filter(|&(ticket, _)| !self.machine.is_granted(ticket));
         open.map(|(_, call)| call).collect()
     }
 
-    /// Notes the rules that the plan followed on the way here.
+    /// Adds the rules that the plan followed on the way to this state.
     fn rules(&self, rules: &mut BTreeSet<&'static str>) {
         let statistics = self.machine.plan().statistics();
         let last = statistics.tiers.len() - 1;
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
                 .last()
                 .map_or(0, |tier| tier.capacity);
             let is_healthy = self.failures == 0 && self.model.limits.is_empty() && bytes <= last;
-            // A suspension that another one replaces ends so, too.
+            // A suspension that another one replaces ends in the same way.
             let is_first = matches!(call, Call::Suspend(_)) && self.model.suspends.len() > 1;
             let is_well = !is_stalled || is_first;
             assert!(is_well || !is_healthy, "a healthy tier stalls");
@@ -326,17 +326,17 @@ impl<'a> Run<'a> {
 #[derive(Default)]
 pub(crate) struct Explored {
     states: HashMap<(u64, u64), usize>,
-    /// By state: the state that it was first reached from, and how.
+    /// For each state, the state from which it was first reached, and the action.
     origins: Vec<Option<(usize, Action)>>,
     pub(crate) steps: usize,
-    /// Steps in which something under way ended well, or as the plan asked.
+    /// Steps in which a copy or transfer ended well, or as the plan asked.
     endings: Vec<(usize, usize)>,
     pub(crate) quiet: usize,
     /// The rules that the plan followed in any of the states.
     pub(crate) rules: BTreeSet<&'static str>,
 }
 
-/// A state, and what may happen in it that did not yet.
+/// A state, and the actions in it that were not tried yet.
 struct Open<'a> {
     state: usize,
     run: Run<'a>,
@@ -369,7 +369,7 @@ impl Explored {
         explored
     }
 
-    /// Notes a step, and looks at the state that it led to unless that was seen before.
+    /// Notes a step. Checks the state that it led to unless that is known, and returns it then.
     fn reach<'a>(&mut self, mut run: Run<'a>, step: Option<(usize, Action)>) -> Option<Open<'a>> {
         let next = self.states.len();
         let state = *self.states.entry(run.fingerprint()).or_insert(next);
@@ -395,7 +395,7 @@ impl Explored {
         })
     }
 
-    /// Checks a state with nothing under way: all calls are answered and everything comes back. Lent slots may never be given back.
+    /// Checks a state with nothing under way: all calls are answered, and all bytes can be read back. Lent slots may never be given back.
     fn look_at_rest(&mut self, run: &Run) {
         let under_way = run.machine.endings();
         if under_way.iter().all(|&ending| run.machine.is_slot(ending)) {
@@ -411,13 +411,13 @@ impl Explored {
         }
     }
 
-    /// How many states there are.
+    /// Returns the number of states.
     pub(crate) fn states(&self) -> usize {
         self.states.len()
     }
 
-    /// Checks that everything comes to rest, whatever the order in which things end well: the graph of these steps has
-    /// no circle. All calls are answered in every state at rest, so none waits for ever.
+    /// Asserts that the machine comes to rest whatever the order in which copies and transfers end well: the graph of these steps has no
+    /// cycle. All calls are answered in every state at rest, so none waits for ever.
     fn assert_it_settles(&self) {
         let mut incoming = vec![0_usize; self.states.len()];
         let mut next = vec![Vec::new(); self.states.len()];

@@ -1,11 +1,11 @@
-//! Calls whose copies are over at once.
+//! Calls whose copies end before the plan hears of the calls.
 
 use super::Machine;
 use super::hands::Byte;
 use tierflow_plan::{AfterRestore, Coding, Event, Piece, Version};
 
 impl Machine {
-    /// Takes a checkpoint at once. Returns false if the plan has to be asked.
+    /// Takes a checkpoint at once. Returns false if the plan must grant the call.
     pub(crate) fn write_at_once(&mut self, version: Version, size: u64) -> bool {
         let Some(place) = self.plan().place_to_write(version, size) else {
             return false;
@@ -19,7 +19,7 @@ impl Machine {
         true
     }
 
-    /// Reads a version at once. Returns false if the plan has to be asked.
+    /// Reads a version at once. Returns false if the plan must grant the call.
     pub(crate) fn read_at_once(&mut self, version: Version) -> bool {
         let Some(place) = self.plan().place_to_read(version) else {
             return false;

@@ -8,7 +8,7 @@ fn encodes(transfer: &Transfer) -> bool {
     matches!(transfer.coding, Coding::Encode { .. })
 }
 
-/// Returns the result of a transfer: one in five is written as it is, and one builds upon nothing.
+/// Returns the result of a transfer: of five versions, one is stored as it is, and one as a difference without a base.
 fn stored_of(transfer: &Transfer) -> Option<Stored> {
     let version = transfer.version;
     let is_made = encodes(transfer) && version % 5 != 2;
@@ -19,7 +19,7 @@ fn stored_of(transfer: &Transfer) -> Option<Stored> {
 }
 
 impl Machine {
-    /// All that may end now, well or not.
+    /// Returns all endings that may happen now, well or not.
     pub(crate) fn endings(&self) -> Vec<Ending> {
         let hands = &self.hands;
         let mut endings = Vec::new();
@@ -46,7 +46,7 @@ impl Machine {
         endings
     }
 
-    /// Slots that are lent: only the application gives them back.
+    /// Returns true for the ending of a lent slot, which only the application gives back.
     pub(crate) fn is_slot(&self, ending: Ending) -> bool {
         match ending {
             Ending::Write(ticket, _) | Ending::Read(ticket, _) => {
@@ -95,7 +95,7 @@ impl Machine {
         let stored = stored_of(&self.hands.transfers[&id]);
         self.tell(Event::Encoded { id, stored });
         self.hands.made.insert(id);
-        // The plan's last place counts.
+        // The transfer goes to the place that the plan gave last.
         let transfer = self.hands.transfers.get_mut(&id).unwrap();
         let tier = transfer.to[0].place.tier;
         transfer.to = self.world.plan().pieces(transfer.version, tier);

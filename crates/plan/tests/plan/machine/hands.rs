@@ -1,4 +1,4 @@
-//! The machine's executor: every byte remembers its version, and nothing in use is handed out.
+//! The machine's executor. Every byte knows its version, and the executor checks that the plan gives out no place in use.
 
 use super::Call;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use tierflow_plan::{
 /// The content of one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Byte {
-    /// Byte number so many of a version.
+    /// A byte of a version, by its number.
     Of(Version, u64),
     /// A byte of a version's difference.
     Difference(Version),
@@ -23,7 +23,7 @@ pub(super) struct Hands {
     pub(super) after: AfterRestore,
     /// The lowest tier on which versions lie as they are, if lower ones hold differences.
     pub(super) below: Option<TierId>,
-    /// The codings that were asked for: whence, whither, and which.
+    /// The codings of all transfers so far: from a tier, to a tier, and the coding's name.
     pub(super) codings: BTreeSet<(usize, usize, &'static str)>,
     pub(super) open: BTreeMap<Ticket, Call>,
     pub(super) in_place: BTreeSet<Ticket>,
@@ -31,13 +31,13 @@ pub(super) struct Hands {
     pub(super) reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
     pub(super) cancelled: BTreeSet<TransferId>,
-    /// Transfers whose differences are made: they have their places.
+    /// Transfers whose differences are made, so that they have their final places.
     pub(super) made: BTreeSet<TransferId>,
     /// The bases of differences, by version.
     pub(super) bases: BTreeMap<Version, Option<Version>>,
-    /// The version whose difference was asked for last, if that has not failed.
+    /// The version whose difference was requested last, if that transfer has not failed.
     pub(super) newest: Option<Version>,
-    /// Taken in and not given up: version to size.
+    /// The sizes of the versions that were taken in and not discarded.
     pub(super) held: BTreeMap<Version, u64>,
     pub(super) asked: BTreeMap<Version, u64>,
     pub(super) adopted: BTreeSet<Version>,
@@ -45,9 +45,9 @@ pub(super) struct Hands {
     pub(super) limits: Vec<(u64, bool)>,
     pub(super) refused: Vec<(Call, Refusal)>,
     pub(super) done: Vec<Ticket>,
-    /// Removals that were asked for: which version, and from which tier.
+    /// The requested removals: a version and a tier each.
     pub(super) removed: Vec<(Version, usize)>,
-    /// By wait for all versions, those that were held when it was asked.
+    /// For each wait for all versions, the versions that were held when it began.
     pub(super) awaited: BTreeMap<Ticket, Vec<Version>>,
 }
 
@@ -61,7 +61,7 @@ impl Hands {
         a.tier == b.tier && a.offset < b.offset + b.reserved && b.offset < a.offset + a.reserved
     }
 
-    /// Nothing that is handed out to be written is being read or written, or lies beyond a limit.
+    /// Asserts that a place which the plan gives out to be written is not in use, and not beyond a limit.
     pub(super) fn assert_free(&self, place: &Place) {
         assert!(
             place.offset + place.reserved <= self.limits[place.tier.0].0,
@@ -92,7 +92,7 @@ impl Hands {
         }
     }
 
-    /// Checks the content of the pieces: bytes of the version from its first to its last, or a difference.
+    /// Asserts that the pieces have all bytes of the version in their order, or its difference.
     pub(super) fn assert_holds(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
         for piece in pieces {
             let is_difference = !matches!(coding, Coding::Plain | Coding::Encode { .. });
@@ -128,12 +128,12 @@ impl Hands {
         assert_eq!(end, size);
     }
 
-    /// No difference of a version came to be.
+    /// Notes that no difference of a version was made.
     pub(super) fn not_encoded(&mut self, version: Version) {
         self.newest = self.newest.filter(|newest| *newest != version);
     }
 
-    /// Differences are made, and undone, where versions cross the boundary. Below it a version may also lie as it is.
+    /// Asserts that transfers encode and decode where versions cross the boundary. Below it, a version may also be stored as it is.
     fn assert_codes(&mut self, coding: &Coding, from: TierId, to: TierId) {
         let lies_encoded = |tier| self.below.is_some_and(|below| tier > below);
         let ends = (lies_encoded(from), lies_encoded(to));
@@ -147,7 +147,7 @@ impl Hands {
         self.codings.insert((from.0, to.0, name));
     }
 
-    /// The lowest tier has the bytes of a version: as they are, or as a difference and those of all that it builds upon.
+    /// Asserts that the lowest tier has the bytes of a version, or its difference and the bytes of all its bases.
     fn assert_durable(&self, version: Version) {
         let lowest = self.bytes.last().into_iter().flatten();
         let lowest: BTreeSet<Byte> = lowest.copied().flatten().collect();
@@ -168,7 +168,7 @@ impl Hands {
     }
 
     pub(super) fn forget(&mut self, version: Version) {
-        // A number that is free again is another version's, which no wait before it was for.
+        // A number that is free again serves another version, for which no earlier wait waits.
         let awaited = self.awaited.values_mut();
         awaited.for_each(|all| all.retain(|one| *one != version));
         if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
@@ -183,7 +183,7 @@ impl Executor for Hands {
         self.assert_covers(&pieces, self.asked[&version]);
         for piece in &pieces {
             self.assert_free(&piece.place);
-            // A version larger than a tier lies on it in part.
+            // A version that is larger than a tier continues on the next.
             assert!(piece.place.tier >= pieces[0].place.tier);
         }
         if self.in_place.contains(&ticket) {
@@ -270,7 +270,7 @@ impl Executor for Hands {
     fn released(&mut self, tier: TierId, bytes: u64) {
         assert_eq!(self.limits[tier.0], (bytes, false));
         self.limits[tier.0].1 = true;
-        // The memory is used again elsewhere.
+        // The released memory serves something else.
         self.bytes[tier.0][bytes as usize..].fill(None);
     }
 

@@ -1,4 +1,4 @@
-//! Hints, and what the machine notes of them.
+//! Hints, and the machine's notes about them.
 
 use super::{Call, Machine};
 use tierflow_plan::{Event, Version};
@@ -21,7 +21,7 @@ impl Machine {
     /// Notes that these versions are to be read.
     fn expect(&mut self, versions: &[Version]) {
         self.hinted.extend(versions);
-        // A restore under way takes the hint with it when it ends.
+        // A restore under way uses up the hint when it ends.
         let is_unread = |version: &&Version| {
             let mut calls = self.hands.open.values();
             self.hands.held.contains_key(*version)

@@ -1,8 +1,8 @@
-//! A machine for the plan: tiers whose every byte remembers which byte of which version it is, callers and transfers that
-//! end when told to.
+//! A machine for the plan: tiers in which every byte knows its version and its number there, and callers and transfers that end when the
+//! test says so.
 //!
-//! After every event the plan's own invariants are looked at, and the machine's: bytes are read only where they were
-//! written, nothing in use is handed out, and every call is answered.
+//! After every event the machine checks the plan's own invariants and these: bytes are read only where they were written, the plan gives
+//! out no place in use, and every call is answered.
 
 #![allow(
     dead_code,
@@ -33,7 +33,7 @@ pub(crate) enum Call {
     Suspend(Version),
 }
 
-/// Something under way that may end now.
+/// The end of a copy, a transfer or a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Ending {
     Write(Ticket, bool),
@@ -52,7 +52,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Tiers of so many bytes each, in units of one byte, with extents of 2 to 4 bytes.
+    /// Returns a setup with tiers of these sizes in units of one byte, with extents of 2 to 4 bytes.
     pub(crate) fn new(capacities: &[u64]) -> Self {
         let tiers = capacities.iter().map(|&capacity| TierConfig {
             alignment: 1,
@@ -72,10 +72,11 @@ pub(crate) struct Machine {
     world: World,
     policy: usize,
     hands: Hands,
-    /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
+    /// Versions that were hinted since hints were forgotten.
     hinted: BTreeSet<Version>,
+    /// Hinted versions that were held at the hint, and not restored since.
     unread: BTreeSet<Version>,
-    /// Versions of which some replica was reported as damaged.
+    /// Versions with a replica that was reported as damaged.
     pub(crate) damaged: BTreeSet<Version>,
     pub(crate) checks: bool,
     pub(crate) now: u64,
@@ -158,7 +159,7 @@ impl Machine {
         let ticket = self.call(Call::Checkpoint(version));
         if !self.hands.held.contains_key(&version) {
             self.hands.asked.entry(version).or_insert(size);
-            // A number that is free again has no history.
+            // A number that is free again serves a new version without a history.
             self.unread.remove(&version);
         }
         if in_place {
@@ -199,7 +200,7 @@ impl Machine {
         );
     }
 
-    /// Prunes versions by a rule. Versions that are asked for stay.
+    /// Prunes versions. Versions that a call or a hint names stay.
     pub(crate) fn prune(&mut self, versions: Vec<Version>) {
         let called = self.hands.open.values().filter_map(|call| match *call {
             Call::Restore(version) | Call::Suspend(version) => Some(version),
@@ -207,7 +208,7 @@ impl Machine {
         });
         let asked: BTreeSet<Version> = called.chain(self.unread.iter().copied()).collect();
         let held = self.held();
-        // Pruned versions are not waited for any more.
+        // Waits do not wait for pruned versions.
         let awaited = self.hands.awaited.values_mut();
         awaited.for_each(|all| all.retain(|version| !versions.contains(version)));
         self.tell(Event::Prune {
@@ -287,7 +288,7 @@ impl Machine {
         });
     }
 
-    /// A version of an earlier run lies on these tiers.
+    /// Adds a version of an earlier run on these tiers.
     pub(crate) fn adopt(
         &mut self,
         version: Version,
@@ -337,12 +338,12 @@ impl Machine {
         &self.hands.refused
     }
 
-    /// The tier to which a transfer goes.
+    /// Returns the tier to which a transfer goes.
     pub(crate) fn goes_to(&self, id: TransferId) -> usize {
         self.hands.transfers[&id].to[0].place.tier.0
     }
 
-    /// The removals that were asked for: which version, and from which tier.
+    /// Returns the requested removals: a version and a tier each.
     pub(crate) fn removed(&self) -> &[(Version, usize)] {
         &self.hands.removed
     }
@@ -359,7 +360,7 @@ impl Machine {
         self.hands.writes.contains_key(&ticket) || self.hands.reads.contains_key(&ticket)
     }
 
-    /// The tiers that a granted call copies to or from.
+    /// Returns the tiers that a granted call copies to or from.
     pub(crate) fn tiers_of(&self, ticket: Ticket) -> BTreeSet<usize> {
         let writes = self.hands.writes.get(&ticket).map(|(_, pieces)| pieces);
         let reads = self.hands.reads.get(&ticket).map(|(_, pieces, _)| pieces);
@@ -367,12 +368,12 @@ impl Machine {
         pieces.map(|piece| piece.place.tier.0).collect()
     }
 
-    /// The codings that were asked for: whence, whither, and which.
+    /// Returns the codings of all transfers so far: from a tier, to a tier, and the coding's name.
     pub(crate) fn codings(&self) -> &BTreeSet<(usize, usize, &'static str)> {
         &self.hands.codings
     }
 
-    /// The tiers on which all of a version can be read.
+    /// Returns the tiers on which all of a version can be read.
     pub(crate) fn tiers_with(&self, version: Version) -> Vec<usize> {
         let size = self.hands.held.get(&version).copied().unwrap_or(0);
         let whole = |tier: &usize| {
@@ -382,7 +383,7 @@ impl Machine {
         (0..self.hands.bytes.len()).filter(whole).collect()
     }
 
-    /// Ends one thing well. False if nothing is under way but slots.
+    /// Ends one copy or transfer well. Returns false if only slots are under way.
     pub(crate) fn end_one(&mut self, index: usize) -> bool {
         let endings = self.endings().into_iter();
         let well = |ending: &Ending| {
@@ -402,7 +403,7 @@ impl Machine {
         true
     }
 
-    /// Lets everything under way end well, slots too. All calls must be answered then.
+    /// Ends all copies, transfers and slots well. Asserts that all calls are answered then.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
         while self.end_one(steps * 7) {
@@ -416,7 +417,7 @@ impl Machine {
         );
     }
 
-    /// Everything held can be read back, byte for byte.
+    /// Asserts that every held version can be read back, byte for byte.
     pub(crate) fn read_back(&mut self) {
         self.settle();
         for version in self.held() {

@@ -1,4 +1,4 @@
-//! Policies by number, one of them without an order of its own, and copies of a machine, each of which has its own policy.
+//! Policies by number, including one without an order, and copies of a machine, each with its own policy.
 
 use super::Machine;
 use tierflow_plan::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
