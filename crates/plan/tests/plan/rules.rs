@@ -59,6 +59,19 @@ fn a_history_that_fits_is_never_written_down() {
     assert!((0..9).all(|version| machine.tiers_with(version).contains(&2)));
 }
 
+/// The host has room for nine of ten versions, so it gives up a replica that the device has, too. A version goes back to the host after its
+/// reading. If the replica of the one that is read next were given up each time, each reading would move a version down.
+#[test]
+fn a_kept_history_that_fits_is_moved_down_seldom() {
+    let mut machine = Machine::new(&setup(&[20, 45, 400], AfterRestore::Keep));
+    machine.hint((0..10).collect());
+    write(&mut machine, 0, [5; 10]);
+    let moved = |machine: &Machine| machine.plan().statistics().hops[0].bytes;
+    let written = moved(&machine);
+    read(&mut machine, 0..10);
+    assert_eq!(moved(&machine) - written, 15);
+}
+
 #[test]
 fn what_overflows_is_written_down_before_its_room_is_needed() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
