@@ -4,7 +4,7 @@
 //! | | given up, in this order |
 //! |---|---|
 //! | 1 | replicas that a lower tier has too and that belong on the lower one, latest use first |
-//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first, or latest use first where read versions stay and all fit here and above; where read versions stay, a prefetch and a write-back that nobody waits for keep those that are read a second time before the new bytes |
+//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first, or latest use first where read versions stay, are hinted once at most and all fit here and above; where read versions stay, a prefetch and a write-back that nobody waits for keep those that are read a second time before the new bytes |
 //! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, and for a write-back where read versions stay, if they are used later than the new bytes |
 //!
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
@@ -166,8 +166,10 @@ impl Ledger {
             let is_kept = request.keep == KeepReason::Superseded || this.config.eager;
             belongs_above && position(key) < request.position && !is_kept
         };
-        // A version that stays comes back here after its reading, if all fit here and above. So the one that is read last goes first.
-        let comes_back = self.after_restore == AfterRestore::Keep && end == Point::LAST;
+        // A version that stays comes back here after its reading, if all fit here and above and hints name none twice. So the one that is read last goes first.
+        let comes_back = self.after_restore == AfterRestore::Keep
+            && end == Point::LAST
+            && self.hints.are_distinct();
         let (soonest, latest) = match comes_back {
             true => (None, Some(this.superseded.latest_first(&self.order))),
             false => (Some(this.superseded.soonest_first(&self.order)), None),

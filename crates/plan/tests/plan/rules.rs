@@ -309,7 +309,7 @@ fn an_eager_lowest_tier_takes_the_latest_used_first() {
 
 #[test]
 fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
-    let mut machine = Machine::new(&setup(&[40, 400], AfterRestore::Keep));
+    let mut machine = Machine::new(&setup(&[60, 400], AfterRestore::Keep));
     machine.hint((0..7).collect());
     write(&mut machine, 0, [5; 3]);
     let wait = machine.wait();
@@ -414,7 +414,7 @@ fn a_healthy_machine_refuses_no_checkpoint_and_no_wait() {
 
 #[test]
 fn a_wait_stalls_while_the_lowest_tier_fails_and_not_after() {
-    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+    let mut machine = Machine::new(&setup(&[40, 400], AfterRestore::Keep));
     machine.hint(vec![0, 1]);
     write(&mut machine, 0, [5; 2]);
     machine.wait();
