@@ -83,6 +83,11 @@ impl Hints {
         self.readings.get(&version).map(|&(first, _)| first)
     }
 
+    /// Returns true if no version is expected to be read twice.
+    pub(crate) fn are_distinct(&self) -> bool {
+        self.queue.len() == self.readings.len()
+    }
+
     /// Sequence number of the reading of `version` behind its next one.
     pub(crate) fn after_next(&self, version: Version) -> Option<u64> {
         self.queue.get(&self.next(version)?)?.next

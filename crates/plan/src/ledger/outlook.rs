@@ -20,6 +20,9 @@ const WRITE_RESERVE_QUARTERS: u64 = 5;
 /// below a hundredth of their peak.
 const GROWTH: u64 = 16;
 
+/// Where read versions stay, a history is expected to become this many times as long: further shots come on top of it.
+const PILED_UP: u64 = 3;
+
 /// The observed behaviour of the application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Phase {
@@ -149,7 +152,7 @@ pub(crate) struct Outlook {
     pub(crate) expects_writes: bool,
     /// The first reading behind the next checkpoint, or the first of all if its place is not known.
     pub(crate) next_checkpoint: Position,
-    /// True if read versions stay, and twice the held bytes do not fit above the lowest tier.
+    /// True if read versions stay, and a history [`PILED_UP`] times as long does not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
 
@@ -219,8 +222,8 @@ impl Outlook {
             }
         });
         let boundaries = boundaries.collect();
-        let twice = held.bytes.saturating_mul(2);
-        let piles_up = ledger.after_restore == AfterRestore::Keep && twice > reach;
+        let longer = held.bytes.saturating_mul(PILED_UP);
+        let piles_up = ledger.after_restore == AfterRestore::Keep && longer > reach;
         Self {
             boundaries,
             write_reserve,

@@ -4,7 +4,7 @@
 //! | | given up, in this order |
 //! |---|---|
 //! | 1 | replicas that a lower tier has too and that belong on the lower one, latest use first |
-//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first; where read versions stay, a prefetch and a write-back that nobody waits for keep those that are read a second time before the new bytes |
+//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first, or latest use first where read versions stay, are hinted once at most and all fit here and above; where read versions stay, a prefetch and a write-back that nobody waits for keep those that are read a second time before the new bytes |
 //! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, and for a write-back where read versions stay, if they are used later than the new bytes |
 //!
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
@@ -14,7 +14,7 @@ use super::Ledger;
 use super::Outlook;
 use crate::TierId;
 use crate::config::AfterRestore;
-use crate::order::{ExtentId, Position};
+use crate::order::{ExtentId, Key, Point, Position};
 use crate::record::Replica;
 use crate::space::Runs;
 use crate::statistics::EvictionCause;
@@ -155,8 +155,7 @@ impl Ledger {
             request.keep != KeepReason::Sinking
                 || self.extent(id).is_some_and(|extent| extent.has(is_there))
         });
-        let superseded = this.superseded.soonest_first(&self.order);
-        let superseded = superseded.take_while(|&(key, id)| {
+        let gives_way = |&(key, id): &(Key, ExtentId)| {
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 // The last byte decides: of a replica that is given up in part, the end goes first.
                 let last = (id.0, extent.end().saturating_sub(1));
@@ -166,7 +165,18 @@ impl Ledger {
             // On an eager tier the two tiers could take each other's room for ever.
             let is_kept = request.keep == KeepReason::Superseded || this.config.eager;
             belongs_above && position(key) < request.position && !is_kept
-        });
+        };
+        // A version that stays comes back here after its reading, if all fit here and above and hints name none twice. So the one that is read last goes first.
+        let comes_back = self.after_restore == AfterRestore::Keep
+            && end == Point::LAST
+            && self.hints.are_distinct();
+        let (soonest, latest) = match comes_back {
+            true => (None, Some(this.superseded.latest_first(&self.order))),
+            false => (Some(this.superseded.soonest_first(&self.order)), None),
+        };
+        let soonest = soonest.into_iter().flatten().take_while(gives_way);
+        let latest = latest.into_iter().flatten();
+        let superseded = soonest.chain(latest.skip_while(|entry| !gives_way(entry)));
         // The replica above serves the next reading, the one here those behind it. A caller that waits for room gets it all the same.
         let keeps_again = request.urgency == Urgency::Ranked
             && self.after_restore == AfterRestore::Keep
