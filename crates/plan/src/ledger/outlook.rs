@@ -20,7 +20,7 @@ const WRITE_RESERVE_QUARTERS: u64 = 5;
 /// below a hundredth of their peak.
 const GROWTH: u64 = 16;
 
-/// Where read versions stay, a history is expected to become this many times as long: further shots come on top of it.
+/// A history is expected to become this many times as long where read versions stay: further shots come on top of it.
 const PILED_UP: u64 = 3;
 
 /// The observed behaviour of the application.

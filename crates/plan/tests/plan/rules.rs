@@ -308,29 +308,6 @@ fn an_eager_lowest_tier_takes_the_latest_used_first() {
 }
 
 #[test]
-fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
-    let mut machine = Machine::new(&setup(&[60, 400], AfterRestore::Keep));
-    machine.hint((0..7).collect());
-    write(&mut machine, 0, [5; 3]);
-    let wait = machine.wait();
-    assert!(!machine.is_done(wait));
-    // Other callers take checkpoints meanwhile, and the wait is not for these versions.
-    let mut next = 3;
-    while !machine.is_done(wait) {
-        if next < 7 {
-            let ticket = machine.checkpoint(next, 5, false);
-            assert!(machine.is_granted(ticket), "a wait holds up others");
-            machine.end(Ending::Write(ticket, true));
-            next += 1;
-        }
-        assert!(machine.end_one(0), "the wait is never over");
-    }
-    assert!((0..3).all(|version| machine.plan().is_settled(version)));
-    assert!((3..next).any(|version| !machine.plan().is_settled(version)));
-    machine.read_back();
-}
-
-#[test]
 fn a_wait_is_never_stalled_on_a_healthy_machine() {
     let mut setup = setup(&[7, 3, 4, 30], AfterRestore::Discard);
     for extents in [

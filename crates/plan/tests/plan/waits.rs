@@ -1,4 +1,4 @@
-//! Tests of waits for one version.
+//! Tests of waits, for all versions and for one.
 
 use crate::machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Refusal, TierConfig, TierId, TransferFailure};
@@ -253,4 +253,33 @@ fn bytes_pass_the_tier_between_only_rather_than_leave_the_lowest_one_idle() {
         assert!((0..3).all(|version| !eager || machine.plan().is_settled(version)));
         machine.read_back();
     }
+}
+
+#[test]
+fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
+    let mut machine = Machine::new(&Setup {
+        after: AfterRestore::Keep,
+        ..Setup::new(&[60, 400])
+    });
+    machine.hint((0..7).collect());
+    for version in 0..3 {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    let wait = machine.wait();
+    assert!(!machine.is_done(wait));
+    // Other callers take checkpoints meanwhile, and the wait is not for these versions.
+    let mut next = 3;
+    while !machine.is_done(wait) {
+        if next < 7 {
+            let ticket = machine.checkpoint(next, 5, false);
+            assert!(machine.is_granted(ticket), "a wait holds up others");
+            machine.end(Ending::Write(ticket, true));
+            next += 1;
+        }
+        assert!(machine.end_one(0), "the wait is never over");
+    }
+    assert!((0..3).all(|version| machine.plan().is_settled(version)));
+    assert!((3..next).any(|version| !machine.plan().is_settled(version)));
+    machine.read_back();
 }
