@@ -40,7 +40,6 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// The ledger's data about one tier.
 #[derive(Debug, Clone)]
@@ -100,8 +99,6 @@ pub(crate) struct Ledger {
     /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
-    /// A move that the life cycle does not allow: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
-    pub(crate) illegal: Option<IllegalMove>,
     /// Memory of the [sets before a change](membership::SetRules::before), used again so that no change allocates.
     pub(crate) member_buffer: Vec<membership::Member>,
 }
@@ -183,7 +180,6 @@ impl Ledger {
             commands: Vec::new(),
             failing: BTreeSet::new(),
             settled: Vec::new(),
-            illegal: None,
             member_buffer: Vec::new(),
         })
     }
@@ -273,16 +269,6 @@ impl Ledger {
         record.map_or(&[], |record| &record.dependents)
     }
 
-    /// Makes a move of the life cycle.
-    pub(crate) fn advance(illegal: &mut Option<IllegalMove>, state: &mut State, step: Move) {
-        match state.on(step) {
-            Ok(next) => *state = next,
-            Err(found) => {
-                illegal.get_or_insert(found);
-            }
-        }
-    }
-
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn key_of(&self, version: Version, record: &Record) -> Key {
         Self::key(&*self.policy, &self.hints, version, record)
@@ -292,11 +278,11 @@ impl Ledger {
     pub(crate) fn change<R>(
         &mut self,
         (version, start): ExtentId,
-        change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Extent) -> R,
     ) -> Option<R> {
         let one = |record: &Record| record.index_of(start).map(|at| at..at + 1);
-        self.change_extents(version, one, |record, at, illegal| {
-            change(&mut record.extents[at.start], illegal)
+        self.change_extents(version, one, |record, at| {
+            change(&mut record.extents[at.start])
         })
     }
 
@@ -305,13 +291,13 @@ impl Ledger {
         &mut self,
         version: Version,
         which: impl FnOnce(&Record) -> Option<Range<usize>>,
-        change: impl FnOnce(&mut Record, Range<usize>, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Record, Range<usize>) -> R,
     ) -> Option<R> {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let at = which(record)?;
         let before = rules.before(record, at.clone(), &mut self.member_buffer);
-        let result = change(record, at.clone(), &mut self.illegal);
+        let result = change(record, at.clone());
         before.update(&mut self.tiers, version, record, at);
         Some(result)
     }
@@ -320,13 +306,13 @@ impl Ledger {
     pub(crate) fn change_record<R>(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Record) -> R,
     ) -> Option<R> {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let (use_before, sizes_before) = (record.use_so_far(), EncodedSizes::of(record));
         let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
-        let result = change(record, &mut self.illegal);
+        let result = change(record);
         if record.use_so_far() != use_before {
             // Entered before left, so that nodes that hold both places stay.
             self.contest.enter(record.use_so_far());
@@ -353,7 +339,7 @@ impl Ledger {
         let last = self.last_read.leave_for(version);
         let moves = |last: &Version| self.records.get(last).is_some_and(|r| r.reuse != followed);
         if let Some(last) = last.filter(moves) {
-            self.change_record(last, |record, _| record.reuse = followed);
+            self.change_record(last, |record| record.reuse = followed);
         }
     }
 
@@ -466,7 +452,7 @@ impl Ledger {
 
     /// Gives a version the place of its first reading, which is a new one.
     fn hinted(&mut self, version: Version) {
-        if self.change_record(version, |_, _| ()).is_none() {
+        if self.change_record(version, |_| ()).is_none() {
             self.settle_hint(version, false);
         }
     }
@@ -480,6 +466,6 @@ impl Ledger {
             self.settle_hint(version, true);
         }
         self.hints.forget(version);
-        self.change_record(version, |_, _| ());
+        self.change_record(version, |_| ());
     }
 }

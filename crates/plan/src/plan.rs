@@ -233,7 +233,7 @@ impl Plan {
     /// Gives up `version`: the application will not ask for it again.
     fn discard(&mut self, version: Version) {
         self.ledger_mut().last_read.discard(version);
-        let under_way = self.ledger_mut().discard(version, |_, _| ());
+        let under_way = self.ledger_mut().discard(version, |_| ());
         self.discarded(version, under_way);
     }
 

@@ -19,7 +19,6 @@ use crate::record::{Extent, Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use smallvec::SmallVec;
 use std::ops::Range;
-use tierflow_lifecycle::IllegalMove;
 
 /// Bytes of the encoded versions, before and after the encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -98,7 +97,7 @@ impl Ledger {
     /// Notes that a tier has a version as it is: written there, or found.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.lies_encoded(tier) {
-            self.change_record(version, |record, _| record.form = Some(StoredForm::Whole));
+            self.change_record(version, |record| record.form = Some(StoredForm::Whole));
         }
     }
 
@@ -134,7 +133,7 @@ impl Ledger {
     pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
         let form = Some(StoredForm::Difference(difference));
         if self.form(version) != form {
-            self.change_record(version, |record, _| record.form = form);
+            self.change_record(version, |record| record.form = form);
             self.add_dependent(difference.base, version);
         }
     }
@@ -148,7 +147,7 @@ impl Ledger {
         if !self.lies_encoded(from) {
             let base = self.next_base(version);
             self.add_dependent(base, version);
-            self.change_record(version, |record, _| {
+            self.change_record(version, |record| {
                 record.form = Some(StoredForm::Coming(base))
             });
             self.latest_encoding = Some(version);
@@ -263,7 +262,7 @@ impl Ledger {
         let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
         let form = Some(StoredForm::Difference(Difference { bytes, base }));
-        self.change_record(version, |record, _| record.form = form);
+        self.change_record(version, |record| record.form = form);
         self.remove_dependent(former, version);
     }
 
@@ -280,7 +279,7 @@ impl Ledger {
     /// another.
     pub(crate) fn not_encoded(&mut self, version: Version) {
         self.latest_encoding.take_if(|latest| *latest == version);
-        let form = self.change_record(version, |record, _| record.form.take());
+        let form = self.change_record(version, |record| record.form.take());
         self.remove_dependent(form.flatten().and_then(StoredForm::base), version);
     }
 
@@ -288,14 +287,14 @@ impl Ledger {
     /// nothing.
     pub(crate) fn lose_base(&mut self, version: Version) {
         self.not_encoded(version);
-        self.change_record(version, |record, _| {
+        self.change_record(version, |record| {
             record.form = Some(StoredForm::Coming(None))
         });
     }
 
     fn add_dependent(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
-            self.change_record(base, |record, _| record.dependents.push(version));
+            self.change_record(base, |record| record.dependents.push(version));
         }
     }
 
@@ -309,7 +308,7 @@ impl Ledger {
 
     fn end_dependence(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
-            self.change_record(base, |record, _| {
+            self.change_record(base, |record| {
                 record.dependents.retain(|own| *own != version);
             });
             // Lower tiers are not owed a base that was given up and is not needed any more.
@@ -346,7 +345,7 @@ impl Ledger {
     pub(crate) fn discard(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
+        change: impl FnOnce(&mut Record),
     ) -> Vec<crate::TransferId> {
         let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
             return Vec::new();
@@ -363,8 +362,8 @@ impl Ledger {
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
         under_way.dedup();
         self.forget_hints(version);
-        self.change_record(version, |record, illegal| {
-            change(record, illegal);
+        self.change_record(version, |record| {
+            change(record);
             record.discarded = true;
         });
         self.settle_owed(version);
@@ -373,17 +372,13 @@ impl Ledger {
 
     /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets. Neighbouring
     /// replicas are freed as one run.
-    fn free_whole(
-        &mut self,
-        version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
-    ) {
+    fn free_whole(&mut self, version: Version, change: impl FnOnce(&mut Record)) {
         let rules = self.set_rules();
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
         let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
-        change(record, &mut self.illegal);
+        change(record);
         before.update(&mut self.tiers, version, record, 0..0);
         let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
         for (at, level) in self.tiers.iter_mut().enumerate() {
@@ -394,7 +389,7 @@ impl Ledger {
                 let Some(replica) = extent.on_mut(tier) else {
                     continue;
                 };
-                Self::advance_to_end(&mut self.illegal, &mut replica.state, has_below);
+                replica.advance_to_end(has_below);
                 let end = replica.offset + level.space.reserved(replica.size);
                 level.space.drop_owner(replica.offset..end);
                 freed = Some(match freed {
@@ -448,7 +443,7 @@ impl Ledger {
             return;
         };
         if record.is_free() {
-            return self.free_whole(version, |_, _| ());
+            return self.free_whole(version, |_| ());
         }
         let mut unneeded = Vec::new();
         for extent in &record.extents {

@@ -59,7 +59,7 @@ impl Ledger {
     /// Takes the hint of a predicted reading back, which ended and consumed nothing.
     pub(crate) fn forget_prediction(&mut self, version: Version) {
         if !self.is_hinted(version) && self.hints.consume(version).is_some() {
-            self.change_record(version, |_, _| ());
+            self.change_record(version, |_| ());
         }
     }
 

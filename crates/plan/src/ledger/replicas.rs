@@ -8,7 +8,7 @@ use crate::statistics::{Eviction, EvictionCause};
 use crate::{TierId, TransferId, Version};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+use tierflow_lifecycle::{Event as Move, State};
 
 impl Ledger {
     /// Puts the bytes of a new version into free runs: one extent each, to be filled by the caller.
@@ -20,12 +20,10 @@ impl Ledger {
         for (tier, run) in room {
             let tier = *tier;
             let len = (run.end - run.start).min(record.size - start);
-            let mut state = State::Init;
-            Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
             record.extents.push(Extent {
                 start,
                 len,
-                replicas: smallvec![Replica::new(tier, state, run.start, len)],
+                replicas: smallvec![Replica::new(tier, Move::WriteBegan, run.start, len)],
             });
             self.tiers[tier.0].space.take(run.clone(), (version, start));
             start += len;
@@ -37,12 +35,12 @@ impl Ledger {
     /// Notes that the caller has filled the room of a new version.
     pub(crate) fn take_in(&mut self, version: Version) {
         let all = |record: &Record| Some(0..record.extents.len());
-        self.change_extents(version, all, |record, _, illegal| {
+        self.change_extents(version, all, |record, _| {
             record.is_taken_in = true;
             for extent in &mut record.extents {
                 if let Some(replica) = extent.replicas.first_mut() {
                     replica.arriving = None;
-                    Self::advance(illegal, &mut replica.state, Move::WriteEnded);
+                    replica.advance(Move::WriteEnded);
                 }
             }
         });
@@ -60,12 +58,10 @@ impl Ledger {
         let run = place.offset..place.offset + place.reserved;
         self.tier_mut(place.tier).space.take(run, id);
         self.count_peak(place.tier);
-        self.change(id, |extent, illegal| {
-            let mut state = State::Init;
-            Self::advance(illegal, &mut state, began);
+        self.change(id, |extent| {
             extent.insert(Replica {
                 arriving: Some(transfer),
-                ..Replica::new(place.tier, state, place.offset, place.size)
+                ..Replica::new(place.tier, began, place.offset, place.size)
             });
         });
     }
@@ -78,12 +74,12 @@ impl Ledger {
 
     /// Makes a move of the life cycle of one replica.
     pub(crate) fn step(&mut self, id: ExtentId, tier: TierId, step: Move) {
-        self.change(id, |extent, illegal| {
+        self.change(id, |extent| {
             if let Some(replica) = extent.on_mut(tier) {
                 if step == Move::WriteEnded || step == Move::ReadEnded {
                     replica.arriving = None;
                 }
-                Self::advance(illegal, &mut replica.state, step);
+                replica.advance(step);
             }
         });
         if step == Move::WriteEnded {
@@ -93,7 +89,7 @@ impl Ledger {
 
     /// Notes that a tier's replicas of a version could not be read.
     pub(crate) fn damaged(&mut self, version: Version, tier: TierId) {
-        let found = self.change_record(version, |record, _| {
+        let found = self.change_record(version, |record| {
             let replicas = record.extents.iter_mut();
             let replicas = replicas.filter_map(|extent| extent.on_mut(tier));
             let sound = replicas.filter(|replica| replica.is_sound());
@@ -154,7 +150,7 @@ impl Ledger {
     pub(crate) fn read_damaged(&mut self, version: Version) {
         let chain: Vec<_> = self.chain(version).collect();
         for version in chain {
-            self.change_record(version, |record, _| {
+            self.change_record(version, |record| {
                 let replicas = record
                     .extents
                     .iter_mut()
@@ -166,7 +162,7 @@ impl Ledger {
 
     /// Counts a caller or a transfer that begins to read a replica, or that has ended.
     pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
-        self.change(id, |extent, _| {
+        self.change(id, |extent| {
             if let Some(replica) = extent.on_mut(tier) {
                 count(&mut replica.readers, begin);
             }
@@ -176,14 +172,12 @@ impl Ledger {
     /// Counts a caller that begins to read replicas of many extents of one version, or that has ended.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
         let all = |record: &Record| Some(0..record.extents.len());
-        self.change_extents(version, all, |record, _, _| record.read(parts, begin));
+        self.change_extents(version, all, |record, _| record.read(parts, begin));
     }
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
     pub(crate) fn place_adopted(&mut self, version: Version, tier: TierId, begin: u64, bytes: u64) {
-        let mut state = State::Init;
-        Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
-        self.change_record(version, |record, _| {
+        self.change_record(version, |record| {
             record.is_taken_in = true;
             if record.extents.is_empty() {
                 record.extents.push(Extent {
@@ -196,7 +190,7 @@ impl Ledger {
             for extent in &mut record.extents {
                 let size = if is_one { bytes } else { extent.len };
                 let offset = begin + extent.start;
-                extent.insert(Replica::new(tier, state, offset, size));
+                extent.insert(Replica::new(tier, Move::WriteBegan, offset, size));
             }
         });
         let record = self.records.get(&version);
@@ -214,21 +208,21 @@ impl Ledger {
 
     /// Removes a replica: it failed to arrive, was given up for room, or is of no use any more.
     fn take(&mut self, id: ExtentId, tier: TierId) {
-        let taken = self.change(id, |extent, illegal| {
+        let taken = self.change(id, |extent| {
             let at = extent.replicas.iter().position(|r| r.tier == tier)?;
             let mut replica = extent.replicas.remove(at);
             if replica.state.in_transit() {
-                Self::advance(illegal, &mut replica.state, Move::Failed);
+                replica.advance(Move::Failed);
                 return Some(replica);
             }
             let has_below = extent.has_below(tier);
-            Self::advance_to_end(illegal, &mut replica.state, has_below);
+            replica.advance_to_end(has_below);
             if !has_below
                 && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
                 && above.state == State::Flushed
             {
                 // The replica above is again one without a copy below.
-                Self::advance(illegal, &mut above.state, Move::Unflushed);
+                above.advance(Move::Unflushed);
             }
             Some(replica)
         });
@@ -237,22 +231,6 @@ impl Ledger {
             let reserved = space.reserved(replica.size);
             space.give(replica.offset..replica.offset + reserved);
         }
-    }
-
-    /// Makes the last moves of a replica that is given up. `has_below`: a lower tier has the bytes, too.
-    pub(super) fn advance_to_end(
-        illegal: &mut Option<IllegalMove>,
-        state: &mut State,
-        has_below: bool,
-    ) {
-        match state {
-            State::ReadComplete if has_below => Self::advance(illegal, state, Move::Unpinned),
-            State::WriteComplete | State::ReadComplete => {
-                Self::advance(illegal, state, Move::Consumed);
-            }
-            _ => {}
-        }
-        Self::advance(illegal, state, Move::Evicted);
     }
 
     /// Removes a replica. Emits `Remove` if it was the last one of its version on the tier.

@@ -25,9 +25,6 @@ pub enum Violation {
     /// A version with dependents cannot be read, or has more or fewer dependents than counted.
     #[error("version {0} is built upon by {1} others, not {2}, or cannot be read")]
     Dependents(Version, u32, u32),
-    /// The life cycle does not allow a move that was made.
-    #[error("{0}")]
-    Illegal(tierflow_lifecycle::IllegalMove),
     /// A call waits, and nothing is under way that could change that.
     #[error("a call waits, and nothing is under way that could end its wait")]
     Deadlock,
@@ -43,9 +40,6 @@ impl Plan {
     /// The first [`Violation`] found.
     pub fn check(&self) -> Result<(), Violation> {
         let ledger = self.ledger();
-        if let Some(illegal) = ledger.illegal {
-            return Err(Violation::Illegal(illegal));
-        }
         for (&version, record) in &ledger.records {
             self.check_record(version, record)?;
         }

@@ -60,7 +60,6 @@ impl Ledger {
             failing: self.failing.clone(),
             settled: self.settled.clone(),
             counts: self.counts.clone(),
-            illegal: self.illegal,
             member_buffer: self.member_buffer.clone(),
         }
     }

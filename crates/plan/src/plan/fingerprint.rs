@@ -97,7 +97,6 @@ impl Ledger {
             failing,
             settled: _,
             counts: _,
-            illegal: _,
             member_buffer: _,
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);

@@ -11,7 +11,7 @@ use crate::record::{Extent, Record};
 use crate::statistics::{EvictionCause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
 use smallvec::SmallVec;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+use tierflow_lifecycle::{Event as Move, State};
 
 /// The most expected reads of unwritten versions that one reading forgets: other calls wait meanwhile.
 const MOST_OVERDUE: usize = 64;
@@ -204,7 +204,7 @@ impl Plan {
             None if is_kept => ledger.last_read.read(version, followed),
             _ => followed,
         };
-        let change = |record: &mut Record, illegal: &mut Option<IllegalMove>| {
+        let change = |record: &mut Record| {
             if !parts.is_empty() {
                 record.read(parts, false);
             }
@@ -217,9 +217,7 @@ impl Plan {
             for extent in &mut record.extents {
                 let replicas = extent.replicas.iter_mut();
                 let complete = replicas.filter(|r| r.state == State::ReadComplete);
-                for replica in complete {
-                    Ledger::advance(illegal, &mut replica.state, Move::Consumed);
-                }
+                complete.for_each(|replica| replica.advance(Move::Consumed));
             }
         };
         let under_way = match is_kept {

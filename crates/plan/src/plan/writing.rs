@@ -224,7 +224,7 @@ impl Plan {
         let begun = ledger.records.get(&version).map(|record| record.written);
         // If no event came since the version was begun, its place in the order is right already.
         if begun.is_some_and(|begun| begun + 1 < tick) {
-            ledger.change_record(version, |record, _| record.written = tick);
+            ledger.change_record(version, |record| record.written = tick);
         }
         ledger.take_in(version);
         ledger.merge_all(version);
