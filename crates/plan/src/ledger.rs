@@ -20,7 +20,7 @@ mod settled;
 pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes};
-pub(crate) use outlook::{FetchLimits, Outlook, Phase};
+pub(crate) use outlook::{Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
 use crate::command::Command;
@@ -75,6 +75,8 @@ pub(crate) struct Ledger {
     pub(crate) hints_reach_far: bool,
     pub(crate) predictor: Predictor,
     pub(crate) order: Order,
+    /// The targets along the order of use, found anew before anything moves.
+    pub(crate) outlook: Outlook,
     /// Chooses the order of versions without hints.
     pub(crate) contest: Contest,
     pub(crate) last_read: LastRead,
@@ -164,6 +166,7 @@ impl Ledger {
             hints_reach_far: false,
             predictor: Predictor::default(),
             order: Order::over(last + 1),
+            outlook: Outlook::default(),
             contest: Contest::new(last + 1),
             last_read: LastRead::default(),
             windows,

@@ -41,7 +41,7 @@ impl Key {
 }
 
 /// The time of a version's next use: the smaller, the sooner. Positions change with the direction of waiting versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 impl Position {

@@ -24,7 +24,7 @@ use crate::event::{Event, Misuse, Stored, TransferFailure};
 use crate::ledger::{Ledger, Outlook, Phase};
 use crate::record::{Extent, Replica};
 use crate::statistics::{Eviction, EvictionCause, Statistics, TierStatistics};
-use crate::traffic::{Pressure, Traffic};
+use crate::traffic::Traffic;
 use crate::{TierId, TransferId, Version};
 use calls::Calls;
 
@@ -187,16 +187,12 @@ impl Plan {
             return self.answer_waits();
         }
         loop {
-            let outlook = Outlook::new(self.ledger(), &self.phase);
+            self.look_out();
             self.vacate();
-            self.admit(&outlook);
-            let pressure = Pressure {
-                write_waits: self.calls.is_any_blocked(),
-                settles: self.calls.is_any_waiting(),
-                has_begun: self.phase.has_begun,
-                fetch_limits: self.phase.fetch_limits(self.ledger()),
-            };
-            self.traffic.run(&outlook, pressure);
+            self.admit();
+            self.traffic.write_waits = self.calls.is_any_blocked();
+            self.traffic.settles = self.calls.is_any_waiting();
+            self.traffic.run();
             if self.resume() {
                 continue;
             }
@@ -204,11 +200,16 @@ impl Plan {
                 break;
             }
             // Nothing is under way that could make room.
-            self.pass_by_or_refuse(&outlook);
+            self.pass_by_or_refuse();
         }
         self.vacate();
         self.answer_suspending();
         self.answer_waits();
+    }
+
+    /// Finds the target of every byte anew.
+    fn look_out(&mut self) {
+        self.ledger_mut().outlook = Outlook::new(self.ledger(), &self.phase);
     }
 
     /// Returns true if nothing is under way that could change anything: no transfer, and no caller in the middle of a

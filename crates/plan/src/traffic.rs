@@ -3,7 +3,7 @@
 mod links;
 mod pace;
 
-pub(crate) use links::{Pressure, Suspension};
+pub(crate) use links::Suspension;
 
 use crate::command::{Coding, Command, Piece, Place, Transfer};
 use crate::config::TierConfig;
@@ -95,6 +95,10 @@ pub(crate) struct Traffic {
     pub(crate) next: u64,
     /// The driver's clock, in ns.
     pub(crate) now_ns: u64,
+    /// True if a checkpoint waits for room.
+    pub(crate) write_waits: bool,
+    /// True if a call waits for everything to be on the lowest tier.
+    pub(crate) settles: bool,
     /// True if prefetches found no room: the replicas that hold it are to be written back.
     pub(crate) prefetch_blocked: bool,
     /// The measured speed of writes to the lowest tier.
@@ -110,6 +114,8 @@ impl Traffic {
             depths: vec![Depths::default(); ledger.tiers.len()],
             next: 0,
             now_ns: 0,
+            write_waits: false,
+            settles: false,
             prefetch_blocked: false,
             pace: Pace::default(),
             suspension: None,

@@ -11,7 +11,6 @@
 //! bytes on a lower tier, or *superseded*, idle with one on a faster tier, as `sets_of` of `membership.rs` decides. While there are too few of these, a checkpoint waits.
 
 use super::Ledger;
-use super::Outlook;
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{ExtentId, Position};
@@ -80,14 +79,13 @@ impl Ledger {
         tier: TierId,
         RoomBytes { most, least }: RoomBytes,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Runs> {
         let mut runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
         if free >= most {
             return Some(runs);
         }
-        let (victims, freed) = self.victims(tier, most - free, request, outlook);
+        let (victims, freed) = self.victims(tier, most - free, request);
         if free + freed < least {
             return None;
         }
@@ -111,46 +109,33 @@ impl Ledger {
         are_cut: bool,
         bytes: RoomBytes,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Runs> {
         match are_cut {
-            true => self.make_room(tier, bytes, request, outlook),
+            true => self.make_room(tier, bytes, request),
             false => {
-                let run = self.make_run(tier, bytes.most, request, outlook)?;
+                let run = self.make_run(tier, bytes.most, request)?;
                 Some(smallvec![run])
             }
         }
     }
 
     /// Returns how many of `most` bytes could be had on `tier`.
-    pub(crate) fn at_hand(
-        &self,
-        tier: TierId,
-        most: u64,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> u64 {
+    pub(crate) fn at_hand(&self, tier: TierId, most: u64, request: RoomRequest) -> u64 {
         let runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
-        let (_, freed) = self.victims(tier, most - free, request, outlook);
+        let (_, freed) = self.victims(tier, most - free, request);
         free + freed.min(most - free)
     }
 
     /// Returns the replicas to give up for `bytes` bytes, and the bytes that this frees.
-    fn victims(
-        &self,
-        tier: TierId,
-        bytes: u64,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> (Vec<ExtentId>, u64) {
+    fn victims(&self, tier: TierId, bytes: u64, request: RoomRequest) -> (Vec<ExtentId>, u64) {
         let this = self.tier(tier);
         let position = |key| self.order.position(key);
-        let end = outlook.end(tier);
+        let end = self.outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let outside = outside.filter(|&(key, id)| {
-            let target = outlook.target(self.point(key, id));
+            let target = self.outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
             request.keep != KeepReason::Sinking
                 || self.extent(id).is_some_and(|extent| extent.has(is_there))
@@ -160,7 +145,7 @@ impl Ledger {
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 // The last byte decides: of a replica that is given up in part, the end goes first.
                 let last = (id.0, extent.end().saturating_sub(1));
-                let target = outlook.target(self.point(key, last));
+                let target = self.outlook.target(self.point(key, last));
                 extent.fastest().is_some_and(|own| target <= own.tier)
             });
             // On an eager tier the two tiers could take each other's room for ever.

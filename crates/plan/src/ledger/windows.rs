@@ -1,6 +1,6 @@
 //! Room in one run: the window that a policy chooses, or the one whose soonest use is the latest.
 
-use super::{Ledger, Outlook, RoomRequest, Urgency};
+use super::{Ledger, RoomRequest, Urgency};
 use crate::TierId;
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica, WriteBack};
@@ -51,7 +51,6 @@ impl Ledger {
         tier: TierId,
         bytes: u64,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Range<u64>> {
         let space = &self.tier(tier).space;
         if let Some(offset) = space.gap(bytes) {
@@ -61,7 +60,7 @@ impl Ledger {
             true => self.chosen_window(tier, bytes, request)?,
             false => {
                 let fragments = space.fragments();
-                let used = |fragment| self.use_of(tier, fragment, request, outlook);
+                let used = |fragment| self.use_of(tier, fragment, request);
                 let uses: Vec<_> = fragments.iter().map(used).collect();
                 let window = latest_window(&fragments, &uses, bytes)?;
                 fragments[window].to_vec()
@@ -208,13 +207,7 @@ impl Ledger {
 
     /// Returns the next use of a fragment that may be given up; `LAST` for a gap, `None` for a fragment that has to
     /// stay.
-    fn use_of(
-        &self,
-        tier: TierId,
-        fragment: &Fragment,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> Option<Position> {
+    fn use_of(&self, tier: TierId, fragment: &Fragment, request: RoomRequest) -> Option<Position> {
         let Some(owner) = fragment.owner else {
             return Some(Position::LAST);
         };
@@ -231,7 +224,7 @@ impl Ledger {
             position,
             byte: owner.1,
         };
-        let is_outside = outlook.target(point) > tier;
+        let is_outside = self.outlook.target(point) > tier;
         let may_go = match request.urgency {
             Urgency::Idle => is_outside,
             Urgency::Ranked => position > request.position || is_outside,

@@ -46,6 +46,7 @@ impl Ledger {
             hints_reach_far: self.hints_reach_far,
             predictor: self.predictor.clone(),
             order: self.order.clone(),
+            outlook: self.outlook.clone(),
             contest: self.contest.clone(),
             last_read: self.last_read,
             policy,

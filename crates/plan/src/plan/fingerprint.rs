@@ -37,6 +37,9 @@ impl Traffic {
             depths,
             next: _,
             now_ns: _,
+            // Found anew before they are used.
+            write_waits: _,
+            settles: _,
             prefetch_blocked,
             // Measured times decide nothing that follows from an event.
             pace: _,
@@ -81,6 +84,7 @@ impl Ledger {
             hints_reach_far,
             predictor,
             order,
+            outlook: _,
             contest,
             last_read,
             policy: _,

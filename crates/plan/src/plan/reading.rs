@@ -5,7 +5,7 @@ use super::calls::ReadCall;
 use crate::command::Command;
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, Ledger, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
 use crate::statistics::{EvictionCause, PrefetchDistance};
@@ -138,7 +138,7 @@ impl Plan {
     /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is
     /// there and there is room. Otherwise it is read in its present place.
     fn fetch_in_place(&mut self, version: Version) {
-        let outlook = Outlook::new(self.ledger(), &self.phase);
+        self.look_out();
         for urgency in [Urgency::Idle, Urgency::Urgent] {
             let request = RoomRequest {
                 urgency,
@@ -147,7 +147,7 @@ impl Plan {
                 cause: EvictionCause::Prefetch,
                 keep: KeepReason::Nothing,
             };
-            if self.traffic.fetch_run(version, request, &outlook) {
+            if self.traffic.fetch_run(version, request) {
                 return;
             }
         }

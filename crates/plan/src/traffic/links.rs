@@ -19,7 +19,7 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::TierConfig;
-use crate::ledger::{FetchLimits, KeepReason, Outlook, RoomBytes, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
@@ -55,68 +55,50 @@ struct Link {
     to: TierId,
 }
 
-/// The calls that wait for transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pressure {
-    /// A checkpoint waits for room.
-    pub(crate) write_waits: bool,
-    /// A call waits for everything to be on the lowest tier.
-    pub(crate) settles: bool,
-    /// A checkpoint was asked for.
-    pub(crate) has_begun: bool,
-    /// The positions before which versions are prefetched.
-    pub(crate) fetch_limits: FetchLimits,
-}
-
-impl Pressure {
-    /// Returns true if a durable tier may be written: a start that takes no checkpoint changes nothing there.
-    fn may_write_to(self, config: &TierConfig) -> bool {
-        self.has_begun || self.settles || !config.whole
-    }
-}
-
 impl Traffic {
     /// Starts all transfers that may start now: those down first, and those up only while no checkpoint waits for room. The executor carries
     /// those of a link in the order in which they start.
-    pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
+    pub(crate) fn run(&mut self) {
         if let Some(suspension) = self.suspension {
-            return self.run_suspended(suspension, outlook);
+            return self.run_suspended(suspension);
         }
         let last = self.ledger.last();
         for to in (1..=last.0).map(TierId) {
-            self.vacate_into(to, outlook);
-            self.write_all_back(to, outlook, pressure);
+            self.vacate_into(to);
+            self.write_all_back(to);
         }
         self.prefetch_blocked = false;
-        if pressure.write_waits {
+        if self.write_waits {
             return;
         }
         for from in (1..=last.0).map(TierId) {
             let config = self.ledger.tier(from).config;
             // A waiting call comes first: a restore, or a wait for writes if both directions share a link.
-            let is_awaited = pressure.settles && config.shared && from == last;
+            let is_awaited = self.settles && config.shared && from == last;
             while self.depths[from.0].rising.has_room(&config)
                 && !is_awaited
                 && self.ledger.tier(from).callers == 0
-                && self.prefetch(from, pressure, outlook)
+                && self.prefetch(from)
             {}
         }
         if self.prefetch_blocked {
-            self.write_all_back(last, outlook, pressure);
+            self.write_all_back(last);
         }
     }
 
     /// Starts all transfers into a tier from above that may start now.
-    fn write_all_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) {
+    fn write_all_back(&mut self, to: TierId) {
         let config = self.ledger.tier(to).config;
-        while pressure.may_write_to(&config)
-            && self.may_enter(to)
-            && self.write_back(to, outlook, pressure)
-        {}
+        while self.may_write_to(&config) && self.may_enter(to) && self.write_back(to) {}
+    }
+
+    /// Returns true if a tier may be written, also a durable one: a start that takes no checkpoint changes nothing there.
+    fn may_write_to(&self, config: &TierConfig) -> bool {
+        self.ledger.outlook.has_begun || self.settles || !config.whole
     }
 
     /// Starts one transfer out of a tier to a faster one. Returns false if there is none to be started.
-    fn prefetch(&mut self, from: TierId, pressure: Pressure, outlook: &Outlook) -> bool {
+    fn prefetch(&mut self, from: TierId) -> bool {
         let ledger = &self.ledger;
         let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
             return false;
@@ -126,9 +108,9 @@ impl Traffic {
         let was_read = record.is_some_and(|record| record.reads > 0);
         // In the papers' caches, versions without a hint are read when they are asked for.
         let before = match (&ledger.windows, was_read) {
-            (Some(_), _) => pressure.fetch_limits.unread.min(Position::UNKNOWN),
-            (None, true) => pressure.fetch_limits.read,
-            (None, false) => pressure.fetch_limits.unread,
+            (Some(_), _) => ledger.outlook.unread_before.min(Position::UNKNOWN),
+            (None, true) => ledger.outlook.read_before,
+            (None, false) => ledger.outlook.unread_before,
         };
         if position >= before {
             return false;
@@ -137,7 +119,7 @@ impl Traffic {
         // In the papers' caches, all that is hinted is fetched into the fastest tier.
         let target = match &ledger.windows {
             Some(_) => TierId::FASTEST,
-            None => outlook.target(Point { position, byte }),
+            None => ledger.outlook.target(Point { position, byte }),
         };
         let request = RoomRequest {
             urgency: Urgency::Ranked,
@@ -148,7 +130,7 @@ impl Traffic {
         };
         for to in (target.0..from.0).map(TierId) {
             let this = self.ledger.tier(to);
-            if this.closed || !pressure.may_write_to(&this.config) {
+            if this.closed || !self.may_write_to(&this.config) {
                 continue;
             }
             let keep = match self.depths[to.0 + 1].entering.transfers {
@@ -156,7 +138,7 @@ impl Traffic {
                 _ => KeepReason::Sinking,
             };
             let request = RoomRequest { keep, ..request };
-            let end = outlook.end(to);
+            let end = self.ledger.outlook.end(to);
             let part = Part {
                 id,
                 end: End::Front,
@@ -165,7 +147,7 @@ impl Traffic {
                     false => u64::MAX,
                 },
             };
-            if self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook) {
+            if self.carry(Purpose::Prefetch, part, Link { from, to }, request) {
                 return true;
             }
             self.prefetch_blocked |= self.is_cramped();
@@ -184,19 +166,12 @@ impl Traffic {
 
     /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room. A version goes as a
     /// whole to a tier that keeps versions under their names, and up from one.
-    fn carry(
-        &mut self,
-        purpose: Purpose,
-        part: Part,
-        link: Link,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> bool {
+    fn carry(&mut self, purpose: Purpose, part: Part, link: Link, request: RoomRequest) -> bool {
         let Link { from, to } = link;
         let Part { id, end, most } = part;
         let is_whole = |tier| self.ledger.tier(tier).config.whole;
         if is_whole(to) || (purpose == Purpose::Prefetch && is_whole(from)) {
-            return self.carry_version(purpose, id.0, to, request, outlook);
+            return self.carry_version(purpose, id.0, to, request);
         }
         if self.must_not_encode(purpose, id.0, link) {
             return false;
@@ -218,7 +193,7 @@ impl Traffic {
             && is_divisible
             && len < least
             && request.position < Position::UNKNOWN
-            && let Some(is_started) = self.carry_together(purpose, part, link, request, outlook)
+            && let Some(is_started) = self.carry_together(purpose, part, link, request)
         {
             return is_started;
         }
@@ -235,9 +210,7 @@ impl Traffic {
                 None => room,
             },
         };
-        let found = self
-            .ledger
-            .make_runs(to, is_divisible, bytes, request, outlook);
+        let found = self.ledger.make_runs(to, is_divisible, bytes, request);
         let Some(runs) = found else { return false };
         // The evictions may have removed the version that this replica was still kept for.
         if self.ledger.replica(id, from).is_none() {
@@ -265,7 +238,6 @@ impl Traffic {
         version: Version,
         to: TierId,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> bool {
         let ledger = &self.ledger;
         let lowest = |extent: &Extent| {
@@ -297,9 +269,7 @@ impl Traffic {
         }
         let starts: Vec<_> = missing.map(|extent| extent.start).collect();
         let bytes = RoomBytes::exactly(bytes);
-        let found = self
-            .ledger
-            .make_runs(to, is_divisible, bytes, request, outlook);
+        let found = self.ledger.make_runs(to, is_divisible, bytes, request);
         let Some(runs) = found else { return false };
         let parts = starts.into_iter();
         let parts = parts.map(|start| Some((start, self.source(purpose, (version, start), to)?)));
@@ -374,12 +344,7 @@ impl Traffic {
     }
 
     /// Starts to fetch a version into one run of the fastest tier, if no byte of it is there.
-    pub(crate) fn fetch_run(
-        &mut self,
-        version: Version,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> bool {
+    pub(crate) fn fetch_run(&mut self, version: Version, request: RoomRequest) -> bool {
         let to = TierId::FASTEST;
         let Some(record) = self.ledger.records.get(&version) else {
             return false;
@@ -394,7 +359,7 @@ impl Traffic {
         if !is_fetchable || bytes > self.ledger.tier(to).space.limit() {
             return false;
         }
-        let Some(run) = self.ledger.make_run(to, bytes, request, outlook) else {
+        let Some(run) = self.ledger.make_run(to, bytes, request) else {
             return false;
         };
         let extents = self.ledger.extents(version).iter();

@@ -2,7 +2,7 @@
 
 use super::super::{Purpose, Traffic};
 use super::{End, Link, Part};
-use crate::ledger::{Outlook, RoomBytes, RoomRequest};
+use crate::ledger::{RoomBytes, RoomRequest};
 use crate::record::Extent;
 
 impl Traffic {
@@ -14,7 +14,6 @@ impl Traffic {
         part: Part,
         link: Link,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<bool> {
         let (version, _) = part.id;
         let starts = self.with_neighbours(purpose, part, link);
@@ -26,7 +25,7 @@ impl Traffic {
         let lens = starts.iter().map(|&start| ledger.len((version, start)));
         let room = lens.map(|len| ledger.reserved_on(version, to, len));
         let bytes = RoomBytes::exactly(room.sum());
-        let runs = self.ledger.make_room(to, bytes, request, outlook)?;
+        let runs = self.ledger.make_room(to, bytes, request)?;
         // The evictions may have removed the version.
         let part = |start| {
             self.ledger.replica((version, start), from)?;

@@ -3,7 +3,7 @@
 use super::super::pace::{RemainingTime, TimeModels};
 use super::super::{Purpose, Traffic};
 use super::{Link, Part};
-use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::EvictionCause;
@@ -69,13 +69,13 @@ impl Traffic {
     }
 
     /// Starts the transfers that a suspension wants, past all tiers between but one that feeds the lowest.
-    pub(super) fn run_suspended(&mut self, suspension: Suspension, outlook: &Outlook) {
+    pub(super) fn run_suspended(&mut self, suspension: Suspension) {
         let last = self.ledger.last();
         if last == TierId::FASTEST {
             return;
         }
         while let Some((id, link)) = self.next_suspended(suspension) {
-            if !self.send(id, link, outlook) && (link.to == last || !self.make_way(outlook)) {
+            if !self.send(id, link) && (link.to == last || !self.make_way()) {
                 return;
             }
         }
@@ -100,7 +100,7 @@ impl Traffic {
     }
 
     /// Sends a version that a suspension does not want from a full tier to the lowest, which that tier feeds.
-    fn make_way(&mut self, outlook: &Outlook) -> bool {
+    fn make_way(&mut self) -> bool {
         let last = self.ledger.last();
         if self.depths[last.0].entering.transfers > 0 || !self.may_enter(last) {
             return false;
@@ -108,7 +108,7 @@ impl Traffic {
         let owed = self.ledger.tier(last).owed.iter().flatten();
         let lying = owed.filter_map(|&(_, version)| self.missing(version, last));
         let first = { lying }.find(|(_, from)| from.0 + 1 == last.0);
-        first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }, outlook))
+        first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }))
     }
 
     /// Returns true if one more transfer into a tier from above may begin.
@@ -150,7 +150,7 @@ impl Traffic {
         source.map(|replica| replica.tier)
     }
 
-    fn send(&mut self, id: ExtentId, link: Link, outlook: &Outlook) -> bool {
+    fn send(&mut self, id: ExtentId, link: Link) -> bool {
         let request = RoomRequest {
             urgency: Urgency::Urgent,
             position: self.ledger.position(id.0),
@@ -159,7 +159,7 @@ impl Traffic {
             keep: KeepReason::Nothing,
         };
         let part = Part::all(id, super::End::Front);
-        self.carry(Purpose::WriteBack, part, link, request, outlook)
+        self.carry(Purpose::WriteBack, part, link, request)
     }
 
     /// Returns the time that a version still needs to reach the lowest tier if nothing else moves; `None` without

@@ -1,9 +1,9 @@
 //! Down: the choice of extents to write back, and of the time.
 
 use super::super::{Purpose, Traffic};
-use super::{End, Link, Part, Pressure};
+use super::{End, Link, Part};
 use crate::config::AfterRestore;
-use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Position, Ranked};
 use crate::record::first_sound;
 use crate::statistics::EvictionCause;
@@ -19,14 +19,14 @@ impl Traffic {
 
     /// Returns true if fewer than `bytes` bytes of the fastest tier are free, or hold replicas that belong on a lower tier and lie there, too: a
     /// checkpoint that took the room of others would have them fetched again.
-    fn fastest_lacks(&self, bytes: u64, outlook: &Outlook) -> bool {
+    fn fastest_lacks(&self, bytes: u64) -> bool {
         let ledger = &self.ledger;
         let fastest = ledger.tier(TierId::FASTEST);
         let mut missing = bytes.saturating_sub(fastest.space.free());
         if missing == 0 || missing > fastest.clean.bytes() {
             return missing > 0;
         }
-        let end = outlook.end(TierId::FASTEST);
+        let end = ledger.outlook.end(TierId::FASTEST);
         let outside = fastest.clean.latest_first(&ledger.order);
         let outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
         let replicas = outside.filter_map(|(_, id)| ledger.replica(id, TierId::FASTEST));
@@ -41,13 +41,13 @@ impl Traffic {
 
     /// Returns true if the tiers above `to` are about to lack room for the next checkpoint, or if a checkpoint waits
     /// and no transfer into the tier between makes room.
-    fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+    fn is_short(&self, to: TierId) -> bool {
         // Nothing enters the fastest tier from above.
-        let waits = pressure.write_waits && self.depths[to.0 - 1].entering.transfers == 0;
-        let reserve = outlook.write_reserve;
+        let waits = self.write_waits && self.depths[to.0 - 1].entering.transfers == 0;
+        let reserve = self.ledger.outlook.write_reserve;
         waits
             || match to.0 {
-                1 => self.fastest_lacks(reserve, outlook),
+                1 => self.fastest_lacks(reserve),
                 _ => self.at_hand_above(to) < reserve,
             }
     }
@@ -62,19 +62,19 @@ impl Traffic {
     }
 
     /// Starts one transfer into a tier. Returns false if there is none to be started.
-    pub(super) fn write_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+    pub(super) fn write_back(&mut self, to: TierId) -> bool {
         let config = self.ledger.tier(to).config;
         let is_last = to == self.ledger.last();
         // A call that waits, and a reader after the application's end, want versions in the order of writing.
-        let is_awaited = is_last && pressure.settles;
+        let is_awaited = is_last && self.settles;
         if is_awaited || (config.eager && (config.whole || !is_last)) {
-            return self.write_owed(to, outlook);
+            return self.write_owed(to);
         }
-        let is_short = self.is_short(to, outlook, pressure);
+        let is_short = self.is_short(to);
         if is_last {
-            return self.write_to_last(to, outlook, pressure, is_short);
+            return self.write_to_last(to, is_short);
         }
-        if self.gives_way(to, outlook, pressure) {
+        if self.gives_way(to) {
             return false;
         }
         // Versions that are discarded when they are read leave room behind. Others leave none: the replica that is used last
@@ -85,8 +85,8 @@ impl Traffic {
             (false, AfterRestore::Discard) => Urgency::Idle,
         };
         let above = TierId(to.0 - 1);
-        let (begin, end) = (outlook.end(above), outlook.end(to));
         let ledger = &self.ledger;
+        let (begin, end) = (ledger.outlook.end(above), ledger.outlook.end(to));
         let sinkable = self.first_beyond(&ledger.tier(above).sinkable, begin);
         // A difference is made only once.
         if let Some((key, part)) = sinkable
@@ -100,14 +100,14 @@ impl Traffic {
             // A replica that only moves nearer to its target evicts none that belong there, and gives way to waiting
             // checkpoints and, while named ones have to come up, to those that use the same link.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
-            let gives_way = pressure.write_waits
+            let gives_way = self.write_waits
                 || (config.shared && self.has_named_below() && self.rises_through(to));
-            if (is_dirty || !gives_way)
-                && self.carry_down(part, Link { from: above, to }, urgency, outlook)
+            if (is_dirty || !gives_way) && self.carry_down(part, Link { from: above, to }, urgency)
             {
                 return true;
             }
         }
+        let outlook = &self.ledger.outlook;
         let is_early = outlook.overflows(above) || self.at_hand_above(to) < outlook.last_size;
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
@@ -117,7 +117,7 @@ impl Traffic {
             // Replicas that belong on their tier have to make room too if a checkpoint finds none beside them, or will
             // not. While none waits, they take no room that is fetched for: the two would take it from each other. Nothing announces a version that is written
             // and never read, so room for one more checkpoint is made ready at all times.
-            let early = match pressure.write_waits {
+            let early = match self.write_waits {
                 true => Some(urgency),
                 false => is_early.then_some(Urgency::Idle),
             };
@@ -126,7 +126,7 @@ impl Traffic {
                 Some((Part::all(id, End::Back), early?))
             };
             if let Some((part, urgency)) = outside.or_else(inside)
-                && self.carry_down(part, Link { from, to }, urgency, outlook)
+                && self.carry_down(part, Link { from, to }, urgency)
             {
                 return true;
             }
@@ -136,15 +136,15 @@ impl Traffic {
 
     /// Returns true if write-backs into `to` wait for bytes that come up over a link which both directions share: those that a caller reads, unless room is
     /// short, and those that are waited for or read before the next checkpoint. Side by side, both would take twice as long.
-    fn gives_way(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+    fn gives_way(&self, to: TierId) -> bool {
         let tiers = &self.ledger.tiers;
         let is_read = || {
             let mut through = (to.0..tiers.len()).filter(|&from| self.passes(TierId(from), to));
-            through.any(|from| tiers[from].callers > 0) && !self.is_short(to, outlook, pressure)
+            through.any(|from| tiers[from].callers > 0) && !self.is_short(to)
         };
         tiers[to.0].config.shared
-            && !pressure.write_waits
-            && (is_read() || self.rises_first(to, outlook.next_checkpoint))
+            && !self.write_waits
+            && (is_read() || self.rises_first(to, self.ledger.outlook.next_checkpoint))
     }
 
     /// Returns true if bytes that come up out of a tier pass the link into `to`. Tiers that keep versions under their names have a way of their own.
@@ -171,7 +171,7 @@ impl Traffic {
     }
 
     /// Starts to write down the version written first of those that a tier is owed.
-    fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
+    fn write_owed(&mut self, to: TierId) -> bool {
         let unsent = &self.ledger.tier(to).unsent;
         let mut under_way = Vec::new();
         let mut one_waits = false;
@@ -197,7 +197,7 @@ impl Traffic {
         };
         missing.is_some_and(|(id, from)| {
             let part = Part::all(id, End::Front);
-            self.carry_down(part, Link { from, to }, urgency, outlook)
+            self.carry_down(part, Link { from, to }, urgency)
         })
     }
 
@@ -233,19 +233,14 @@ impl Traffic {
 
     /// Starts to write down the latest used extent that is not on the lowest tier, from the lowest tier above that has
     /// any.
-    fn write_to_last(
-        &mut self,
-        last: TierId,
-        outlook: &Outlook,
-        pressure: Pressure,
-        is_short: bool,
-    ) -> bool {
+    fn write_to_last(&mut self, last: TierId, is_short: bool) -> bool {
         let this = self.ledger.tier(last);
         if this.config.shared && this.callers > 0 {
             return false;
         }
         // Writes cost nothing while nothing comes up, or where that goes another way.
         let is_idle = !this.config.shared || self.depths[last.0].rising.transfers == 0;
+        let outlook = &self.ledger.outlook;
         let may_as_well = outlook.piles_up && is_idle;
         let is_eager = this.config.eager;
         if !(outlook.expects_writes || self.prefetch_blocked || is_short || is_eager || may_as_well)
@@ -255,7 +250,7 @@ impl Traffic {
         let end = outlook.end(TierId(last.0 - 1));
         for from in (0..last.0).rev().map(TierId) {
             let mut between = (from.0 + 1..last.0).map(TierId);
-            if between.any(|to| self.gives_way(to, outlook, pressure)) {
+            if between.any(|to| self.gives_way(to)) {
                 continue;
             }
             let ledger = &self.ledger;
@@ -266,7 +261,7 @@ impl Traffic {
             // hold their room for as long as the lowest tier takes. Bytes that belong there go all the same rather than leave it idle.
             let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
             let is_busy = self.depths[last.0].entering.transfers > 0;
-            let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well || is_eager;
+            let is_early = ledger.outlook.overflows(TierId(last.0 - 1)) || may_as_well || is_eager;
             let most = match is_short || (is_early && !passes) {
                 true => u64::MAX,
                 false if passes && is_busy => 0,
@@ -277,7 +272,7 @@ impl Traffic {
                 end: End::Back,
                 most,
             };
-            if most > 0 && self.carry_down(part, Link { from, to: last }, Urgency::Idle, outlook) {
+            if most > 0 && self.carry_down(part, Link { from, to: last }, Urgency::Idle) {
                 return true;
             }
         }
@@ -314,7 +309,7 @@ impl Traffic {
     }
 
     /// Starts to write back a part of an extent, or as much of it as one transfer takes.
-    fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency, outlook: &Outlook) -> bool {
+    fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency) -> bool {
         let request = RoomRequest {
             urgency,
             position: self.ledger.position(part.id.0),
@@ -326,11 +321,11 @@ impl Traffic {
             cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
-        self.carry(Purpose::WriteBack, part, link, request, outlook)
+        self.carry(Purpose::WriteBack, part, link, request)
     }
 
     /// Starts to move extents that lie beyond the limit of the tier above.
-    pub(super) fn vacate_into(&mut self, to: TierId, outlook: &Outlook) {
+    pub(super) fn vacate_into(&mut self, to: TierId) {
         let from = TierId(to.0 - 1);
         if !self.ledger.tier(from).vacating {
             return;
@@ -350,7 +345,6 @@ impl Traffic {
                         Part::all(id, End::Front),
                         Link { from, to: lower },
                         Urgency::Urgent,
-                        outlook,
                     )
                 {
                     break;
