@@ -20,6 +20,7 @@ mod settled;
 pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes};
+pub(crate) use membership::Set;
 pub(crate) use outlook::{Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
@@ -46,11 +47,8 @@ use std::ops::Range;
 pub(crate) struct Tier {
     pub(crate) config: TierConfig,
     pub(crate) space: Space,
-    pub(crate) clean: Ranked,
-    pub(crate) superseded: Ranked,
-    pub(crate) dirty: Ranked,
-    pub(crate) sinkable: Ranked,
-    pub(crate) promotable: Ranked,
+    /// The sets of its replicas, by [`Set`].
+    pub(crate) sets: [Ranked; 5],
     /// Versions taken in that are not whole here or lower, by the tick of that; kept for the lowest tier and for eager
     /// ones. The lowest tier is owed a version until it has all that the version builds upon, too.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
@@ -101,8 +99,6 @@ pub(crate) struct Ledger {
     /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
-    /// Memory of the [sets before a change](membership::SetRules::before), used again so that no change allocates.
-    pub(crate) member_buffer: Vec<membership::Member>,
 }
 
 impl Ledger {
@@ -140,11 +136,7 @@ impl Ledger {
             }
             tiers.push(Tier {
                 space,
-                clean: Ranked::default(),
-                superseded: Ranked::default(),
-                dirty: Ranked::default(),
-                sinkable: Ranked::default(),
-                promotable: Ranked::default(),
+                sets: Default::default(),
                 owed: (config.eager || tier == last).then(BTreeSet::new),
                 unsent: BTreeSet::new(),
                 callers: 0,
@@ -183,7 +175,6 @@ impl Ledger {
             commands: Vec::new(),
             failing: BTreeSet::new(),
             settled: Vec::new(),
-            member_buffer: Vec::new(),
         })
     }
 
@@ -272,11 +263,6 @@ impl Ledger {
         record.map_or(&[], |record| &record.dependents)
     }
 
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn key_of(&self, version: Version, record: &Record) -> Key {
-        Self::key(&*self.policy, &self.hints, version, record)
-    }
-
     /// Changes one extent.
     pub(crate) fn change<R>(
         &mut self,
@@ -299,7 +285,7 @@ impl Ledger {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let at = which(record)?;
-        let before = rules.before(record, at.clone(), &mut self.member_buffer);
+        let before = rules.members(record, at.clone());
         let result = change(record, at.clone());
         before.update(&mut self.tiers, version, record, at);
         Some(result)
@@ -314,7 +300,7 @@ impl Ledger {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let (use_before, sizes_before) = (record.use_so_far(), EncodedSizes::of(record));
-        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        let before = rules.members(record, 0..record.extents.len());
         let result = change(record);
         if record.use_so_far() != use_before {
             // Entered before left, so that nodes that hold both places stay.
@@ -346,7 +332,12 @@ impl Ledger {
         }
     }
 
-    fn key(policy: &dyn Policy, hints: &Hints, version: Version, record: &Record) -> Key {
+    pub(crate) fn key(
+        policy: &dyn Policy,
+        hints: &Hints,
+        version: Version,
+        record: &Record,
+    ) -> Key {
         Key::new(policy.standing(&Usage {
             version,
             bytes: record.size,

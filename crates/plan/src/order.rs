@@ -205,24 +205,10 @@ impl Order {
         }
         Point::LAST
     }
-
-    /// Returns the bytes of all versions before a key.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn before(&self, key: Key, each: u64) -> u64 {
-        let class = key.class();
-        let mut sum = Weight::default();
-        self.classes[..class].iter().for_each(|s| sum += s.total());
-        let (sums, number) = (&self.classes[class], key.number());
-        match key.is_waiting() {
-            true => sum += Weight::written(self.scan.before(sums, number)),
-            false => sum += sums.before(number),
-        }
-        sum.at(each)
-    }
 }
 
 /// Extents in the order of use; those of one version in ascending order.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranked {
     entries: BTreeMap<(Key, u64), Version>,
     /// Bytes of all extents.
@@ -341,12 +327,6 @@ impl Ranked {
     pub(crate) fn latest_first(&self, order: &Order) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
         self.soonest_first(order).rev()
     }
-
-    /// Returns every extent in the order of keys.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
-        self.entries.iter().map(Self::entry)
-    }
 }
 
 #[cfg(test)]
@@ -432,11 +412,6 @@ mod tests {
                 byte: most - (sum - item.2),
             });
             prop_assert_eq!(order.boundary(most, 0), expected);
-            let mut sum = 0;
-            for item in &list {
-                prop_assert_eq!(order.before(item.1, 0), sum);
-                sum += item.2;
-            }
             let first = list.first().map(|item| item.1);
             let last = list.last().map(|item| item.1);
             prop_assert_eq!(ranked.soonest(&order).map(|(key, (_, start))| (key, start)), first.map(|key| (key, 0)));

@@ -377,7 +377,7 @@ impl Ledger {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        let before = rules.members(record, 0..record.extents.len());
         change(record);
         before.update(&mut self.tiers, version, record, 0..0);
         let mut left: SmallVec<[TierId; 4]> = SmallVec::new();

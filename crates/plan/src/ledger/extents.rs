@@ -18,7 +18,7 @@ impl Ledger {
         let Some((at, record)) = record.and_then(|r| Some((r.index_of(start)?, r))) else {
             return;
         };
-        let before = rules.before(record, at..at + 1, &mut self.member_buffer);
+        let before = rules.members(record, at..at + 1);
         let first = &mut record.extents[at];
         let mut second = Extent {
             start: start + len,
@@ -111,7 +111,7 @@ impl Ledger {
                 if are_cut && record.readers == 0 && first.continues_in(second) => {}
             _ => return,
         }
-        let before = rules.before(record, at..at + 2, &mut self.member_buffer);
+        let before = rules.members(record, at..at + 2);
         let second = record.extents.remove(at + 1);
         let first = &mut record.extents[at];
         for replica in &mut first.replicas {

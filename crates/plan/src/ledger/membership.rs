@@ -8,26 +8,34 @@ use crate::config::Differences;
 use crate::order::{Key, Ranked};
 use crate::record::{Extent, Record, WriteBack};
 use crate::{TierId, Version};
+use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The sets that a replica is in: a bit for each, in the order of [`Tier::sets`].
-type SetMask = u8;
+/// A set of a tier's replicas, as the [ledger](crate::ledger) describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Set {
+    Clean,
+    Superseded,
+    Dirty,
+    Sinkable,
+    Promotable,
+}
 
-/// A replica as the sets see it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
+/// An entry of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
     /// The extent's first byte in its version.
     start: u64,
     tier: TierId,
+    set: Set,
     /// Bytes of the extent.
     len: u64,
-    sets: SetMask,
 }
 
-/// The replicas of some extents of a version before a change, in ascending order of their extents and tiers.
+/// The entries of some extents of a version, in ascending order.
 #[derive(Debug)]
-pub(super) struct MembersBefore<'a> {
-    members: &'a mut Vec<Member>,
+pub(crate) struct Members {
+    members: SmallVec<[Member; 6]>,
     /// The version's place in the order of use.
     key: Key,
     rules: SetRules,
@@ -35,26 +43,20 @@ pub(super) struct MembersBefore<'a> {
 
 /// The properties of the tiers upon which the sets of a replica depend.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SetRules {
+pub(crate) struct SetRules {
     last: TierId,
     differences: Option<Differences>,
 }
 
 impl Tier {
-    pub(crate) fn sets(&mut self) -> [&mut Ranked; 5] {
-        [
-            &mut self.clean,
-            &mut self.superseded,
-            &mut self.dirty,
-            &mut self.sinkable,
-            &mut self.promotable,
-        ]
+    pub(crate) fn set(&self, set: Set) -> &Ranked {
+        &self.sets[set as usize]
     }
 }
 
 impl SetRules {
     /// Returns the sets that the replica at `at` of an extent belongs to.
-    fn sets_of(self, record: &Record, extent: &Extent, at: usize) -> SetMask {
+    fn sets_of(self, record: &Record, extent: &Extent, at: usize) -> impl Iterator<Item = Set> {
         let replica = &extent.replicas[at];
         let tier = replica.tier;
         let lies_encoded = self.differences.is_some_and(|how| how.lie_on(tier));
@@ -84,113 +86,71 @@ impl SetRules {
             && is_wanted
             && record.readers == 0
             && !(replica.damaged && is_below);
-        let sets = [clean, superseded, dirty, sinkable, promotable];
-        let last_first = sets.into_iter().rev();
-        last_first.fold(0, |mask, is_in| mask << 1 | SetMask::from(is_in))
+        let sets = [
+            (Set::Clean, clean),
+            (Set::Superseded, superseded),
+            (Set::Dirty, dirty),
+            (Set::Sinkable, sinkable),
+            (Set::Promotable, promotable),
+        ];
+        sets.into_iter()
+            .filter_map(|(set, is_in)| is_in.then_some(set))
     }
 
-    /// Returns those of these extents that may be in a set. On an only tier none is: there is no other to move to.
-    fn with_sets(self, extents: Range<usize>) -> Range<usize> {
-        match self.last == TierId::FASTEST {
-            true => 0..0,
-            false => extents,
+    /// Returns the entries of some extents. On an only tier there are none: there is no other to move to.
+    pub(crate) fn members(self, record: &Record, extents: Range<usize>) -> Members {
+        let mut members = SmallVec::new();
+        let extents = match self.last == TierId::FASTEST {
+            true => &[],
+            false => &record.extents[extents],
+        };
+        for extent in extents {
+            for (at, replica) in extent.replicas.iter().enumerate() {
+                let sets = self.sets_of(record, extent, at);
+                members.extend(sets.map(|set| Member {
+                    start: extent.start,
+                    tier: replica.tier,
+                    set,
+                    len: extent.len,
+                }));
+            }
         }
-    }
-
-    fn member(self, record: &Record, extent: &Extent, at: usize) -> Member {
-        Member {
-            start: extent.start,
-            tier: extent.replicas[at].tier,
-            len: extent.len,
-            sets: self.sets_of(record, extent, at),
-        }
-    }
-
-    /// Reads the sets of the replicas of some extents, before these change. `buffer` is memory to be used again.
-    pub(super) fn before<'a>(
-        self,
-        record: &Record,
-        extents: Range<usize>,
-        buffer: &'a mut Vec<Member>,
-    ) -> MembersBefore<'a> {
-        buffer.clear();
-        for extent in &record.extents[self.with_sets(extents)] {
-            let replicas = 0..extent.replicas.len();
-            buffer.extend(replicas.map(|at| self.member(record, extent, at)));
-        }
-        MembersBefore {
-            members: buffer,
+        Members {
+            members,
             key: record.key,
             rules: self,
         }
     }
 }
 
-impl MembersBefore<'_> {
+impl Members {
     /// Updates the sets after a change. `extents` are those in the places of the changed ones.
-    pub(super) fn update(
+    pub(crate) fn update(
         self,
         tiers: &mut [Tier],
         version: Version,
         record: &Record,
         extents: Range<usize>,
     ) {
-        let place = |member: &Member| (member.start, member.tier);
-        let mut old = self.members.as_slice();
-        let leave = |tiers: &mut [Tier], was: &Member, sets| {
-            for set in chosen_sets(tiers, was.tier, sets) {
-                set.remove(self.key, was.start, was.len);
-            }
+        let now = self.rules.members(record, extents);
+        let is_left = |member: &Member, others: &Self| {
+            self.key != now.key || others.members.binary_search(member).is_err()
         };
-        for extent in &record.extents[self.rules.with_sets(extents)] {
-            for at in 0..extent.replicas.len() {
-                let is = self.rules.member(record, extent, at);
-                let mut unchanged = 0;
-                while let Some((was, rest)) = old.split_first()
-                    && place(was) <= place(&is)
-                {
-                    // If the entry itself changes, it leaves every set and enters anew.
-                    if place(was) == place(&is) && self.key == record.key && was.len == is.len {
-                        unchanged = was.sets & is.sets;
-                    }
-                    leave(tiers, was, was.sets & !unchanged);
-                    old = rest;
-                }
-                for set in chosen_sets(tiers, is.tier, is.sets & !unchanged) {
-                    set.insert(record.key, (version, is.start), is.len);
-                }
-            }
+        for was in self.members.iter().filter(|was| is_left(was, &now)) {
+            tiers[was.tier.0].sets[was.set as usize].remove(self.key, was.start, was.len);
         }
-        for was in old {
-            leave(tiers, was, was.sets);
+        for is in now.members.iter().filter(|is| is_left(is, &self)) {
+            let set = &mut tiers[is.tier.0].sets[is.set as usize];
+            set.insert(now.key, (version, is.start), is.len);
         }
     }
 }
 
-/// Returns the sets of a tier that a mask names.
-fn chosen_sets(
-    tiers: &mut [Tier],
-    tier: TierId,
-    sets: SetMask,
-) -> impl Iterator<Item = &mut Ranked> {
-    let tier = (sets != 0).then(|| &mut tiers[tier.0]);
-    let all = tier
-        .into_iter()
-        .flat_map(|tier| tier.sets().into_iter().zip(0..));
-    all.filter_map(move |(set, bit)| (sets >> bit & 1 == 1).then_some(set))
-}
-
 impl Ledger {
-    pub(super) fn set_rules(&self) -> SetRules {
+    pub(crate) fn set_rules(&self) -> SetRules {
         SetRules {
             last: self.last(),
             differences: self.differences,
         }
-    }
-
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
-        let sets = self.set_rules().sets_of(record, extent, at);
-        std::array::from_fn(|bit| sets >> bit & 1 == 1)
     }
 }

@@ -10,7 +10,7 @@
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
 //! bytes on a lower tier, or *superseded*, idle with one on a faster tier, as `sets_of` of `membership.rs` decides. While there are too few of these, a checkpoint waits.
 
-use super::Ledger;
+use super::{Ledger, Set};
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{ExtentId, Position};
@@ -132,7 +132,7 @@ impl Ledger {
         let this = self.tier(tier);
         let position = |key| self.order.position(key);
         let end = self.outlook.end(tier);
-        let outside = this.clean.latest_first(&self.order);
+        let outside = this.set(Set::Clean).latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let outside = outside.filter(|&(key, id)| {
             let target = self.outlook.target(self.point(key, id));
@@ -140,7 +140,7 @@ impl Ledger {
             request.keep != KeepReason::Sinking
                 || self.extent(id).is_some_and(|extent| extent.has(is_there))
         });
-        let superseded = this.superseded.soonest_first(&self.order);
+        let superseded = this.set(Set::Superseded).soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 // The last byte decides: of a replica that is given up in part, the end goes first.
@@ -161,7 +161,7 @@ impl Ledger {
             again.is_some_and(|again| self.order.hinted(again) < request.position)
         };
         let superseded = superseded.filter(|&(_, id)| !(keeps_again && is_read_again(id.0)));
-        let inside = this.clean.latest_first(&self.order);
+        let inside = this.set(Set::Clean).latest_first(&self.order);
         let inside = inside.take_while(|&(key, _)| match request.urgency {
             Urgency::Idle => false,
             Urgency::Ranked => position(key) > request.position,

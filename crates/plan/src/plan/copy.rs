@@ -61,7 +61,6 @@ impl Ledger {
             failing: self.failing.clone(),
             settled: self.settled.clone(),
             counts: self.counts.clone(),
-            member_buffer: self.member_buffer.clone(),
         }
     }
 }

@@ -101,7 +101,6 @@ impl Ledger {
             failing,
             settled: _,
             counts: _,
-            member_buffer: _,
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.scan(), awaited).hash(hasher);
@@ -116,11 +115,7 @@ impl Ledger {
                 config: _,
                 space,
                 // The sets follow from the records.
-                clean: _,
-                superseded: _,
-                dirty: _,
-                sinkable: _,
-                promotable: _,
+                sets: _,
                 owed: _,
                 unsent: _,
                 callers: _,

@@ -19,7 +19,7 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::TierConfig;
-use crate::ledger::{KeepReason, RoomBytes, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomBytes, RoomRequest, Set, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
@@ -100,7 +100,11 @@ impl Traffic {
     /// Starts one transfer out of a tier to a faster one. Returns false if there is none to be started.
     fn prefetch(&mut self, from: TierId) -> bool {
         let ledger = &self.ledger;
-        let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
+        let Some((key, id)) = ledger
+            .tier(from)
+            .set(Set::Promotable)
+            .soonest(&ledger.order)
+        else {
             return false;
         };
         let position = ledger.order.position(key);
@@ -160,7 +164,7 @@ impl Traffic {
         let order = &self.ledger.order;
         let mut soonest = self.ledger.tiers[1..]
             .iter()
-            .filter_map(|tier| tier.promotable.soonest(order));
+            .filter_map(|tier| tier.set(Set::Promotable).soonest(order));
         soonest.any(|(key, _)| order.position(key) < Position::UNKNOWN)
     }
 

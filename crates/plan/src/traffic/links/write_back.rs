@@ -3,7 +3,7 @@
 use super::super::{Purpose, Traffic};
 use super::{End, Link, Part};
 use crate::config::AfterRestore;
-use crate::ledger::{KeepReason, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomRequest, Set, Urgency};
 use crate::order::{ExtentId, Key, Point, Position, Ranked};
 use crate::record::first_sound;
 use crate::statistics::EvictionCause;
@@ -13,7 +13,11 @@ impl Traffic {
     /// Returns the bytes on the tiers above `tier` that are free, or whose replicas a lower tier has too.
     fn at_hand_above(&self, tier: TierId) -> u64 {
         let above = self.ledger.tiers[..tier.0].iter();
-        let at_hand = above.map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
+        let at_hand = above.map(|tier| {
+            tier.space
+                .free()
+                .saturating_add(tier.set(Set::Clean).bytes())
+        });
         at_hand.fold(0, u64::saturating_add)
     }
 
@@ -23,11 +27,11 @@ impl Traffic {
         let ledger = &self.ledger;
         let fastest = ledger.tier(TierId::FASTEST);
         let mut missing = bytes.saturating_sub(fastest.space.free());
-        if missing == 0 || missing > fastest.clean.bytes() {
+        if missing == 0 || missing > fastest.set(Set::Clean).bytes() {
             return missing > 0;
         }
         let end = ledger.outlook.end(TierId::FASTEST);
-        let outside = fastest.clean.latest_first(&ledger.order);
+        let outside = fastest.set(Set::Clean).latest_first(&ledger.order);
         let outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
         let replicas = outside.filter_map(|(_, id)| ledger.replica(id, TierId::FASTEST));
         for replica in replicas {
@@ -87,7 +91,7 @@ impl Traffic {
         let above = TierId(to.0 - 1);
         let ledger = &self.ledger;
         let (begin, end) = (ledger.outlook.end(above), ledger.outlook.end(to));
-        let sinkable = self.first_beyond(&ledger.tier(above).sinkable, begin);
+        let sinkable = self.first_beyond(ledger.tier(above).set(Set::Sinkable), begin);
         // A difference is made only once.
         if let Some((key, part)) = sinkable
             && ledger.point(key, part.id) < end
@@ -111,7 +115,7 @@ impl Traffic {
         let is_early = outlook.overflows(above) || self.at_hand_above(to) < outlook.last_size;
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
-            let dirty = &ledger.tier(from).dirty;
+            let dirty = ledger.tier(from).set(Set::Dirty);
             let outside = self.first_beyond(dirty, begin);
             let outside = outside.map(|(_, part)| (part, urgency));
             // Replicas that belong on their tier have to make room too if a checkpoint finds none beside them, or will
@@ -254,7 +258,7 @@ impl Traffic {
                 continue;
             }
             let ledger = &self.ledger;
-            let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
+            let Some((key, id)) = ledger.tier(from).set(Set::Dirty).latest(&ledger.order) else {
                 continue;
             };
             // While a transfer enters the tier between, bytes go there first: straight down, early ones would cross the link above it twice, and all of them
