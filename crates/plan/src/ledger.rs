@@ -34,7 +34,7 @@ use crate::predictor::Predictor;
 use crate::record::{Extent, Record, Replica};
 use crate::reuse::{Contest, LastRead};
 use crate::space::Space;
-use crate::statistics::Counts;
+use crate::statistics::{Eviction, Statistics, TierStatistics};
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
@@ -98,7 +98,10 @@ pub(crate) struct Ledger {
     pub(crate) failing: BTreeSet<Version>,
     /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
-    pub(crate) counts: Counts,
+    /// All counts but the present sizes of the tiers.
+    pub(crate) statistics: Statistics,
+    /// Evictions that were not taken yet; `None` if they are not recorded.
+    pub(crate) evictions: Option<Vec<Eviction>>,
 }
 
 impl Ledger {
@@ -149,7 +152,11 @@ impl Ledger {
         let unit = units.max().unwrap_or(1);
         let least = config.extents.least.max(1).next_multiple_of(unit);
         Ok(Self {
-            counts: Counts::new(tiers.len()),
+            statistics: Statistics {
+                tiers: vec![TierStatistics::default(); tiers.len()],
+                ..Statistics::default()
+            },
+            evictions: None,
             unit,
             tiers,
             records: HashMap::new(),
@@ -404,62 +411,43 @@ impl Ledger {
         let Some(first) = self.hints.next(version) else {
             return;
         };
-        let key = Key::new(crate::Standing::Known(first));
-        let follows = self.policy.follows_hints();
-        match is_there {
-            true => {
-                self.hints.written(first);
-                if follows {
-                    self.order.leave(key, Weight::UNWRITTEN);
-                }
-            }
-            false => {
-                self.hints.expect_write(first);
-                if follows {
-                    self.order.enter(key, Weight::UNWRITTEN);
-                }
-            }
+        self.hints.set_written(first, is_there);
+        if self.policy.follows_hints() {
+            let change = if is_there { Order::leave } else { Order::enter };
+            let key = Key::new(crate::Standing::Known(first));
+            change(&mut self.order, key, Weight::UNWRITTEN);
         }
     }
 
-    /// Adds a reading of `version` behind all that the application named before.
-    pub(crate) fn hint(&mut self, version: Version) {
-        if self.discarded.contains(version) {
-            return;
+    /// Changes the readings of a version that are to come, and with them its place in the order of use.
+    pub(crate) fn change_hints<R>(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Hints, Version) -> R,
+    ) -> R {
+        let is_there = self.records.contains_key(&version);
+        if !is_there {
+            self.settle_hint(version, true);
         }
-        if self.hints.push_back(version) {
-            self.hinted(version);
+        let result = change(&mut self.hints, version);
+        match is_there {
+            true => drop(self.change_record(version, |_| ())),
+            false => self.settle_hint(version, false),
         }
+        result
     }
 
     /// Adds a reading of `version` before all that the application named before.
     pub(crate) fn hint_next(&mut self, version: Version) {
-        if self.discarded.contains(version) {
-            return;
-        }
-        if !self.records.contains_key(&version) {
-            self.settle_hint(version, true);
-        }
-        self.hints.push_front(version);
-        self.hinted(version);
-    }
-
-    /// Gives a version the place of its first reading, which is a new one.
-    fn hinted(&mut self, version: Version) {
-        if self.change_record(version, |_| ()).is_none() {
-            self.settle_hint(version, false);
+        if !self.discarded.contains(version) {
+            self.change_hints(version, Hints::push_front);
         }
     }
 
     /// Removes the readings of `version`.
     pub(crate) fn forget_hints(&mut self, version: Version) {
-        if self.hints.next(version).is_none() {
-            return;
+        if self.hints.next(version).is_some() {
+            self.change_hints(version, Hints::forget);
         }
-        if !self.records.contains_key(&version) {
-            self.settle_hint(version, true);
-        }
-        self.hints.forget(version);
-        self.change_record(version, |_| ());
     }
 }

@@ -247,16 +247,9 @@ impl Ranked {
         self.entries.range(range).map(Self::entry)
     }
 
-    /// Returns the first extent of the versions with keys in a range, from its front or from its back.
-    fn first_in(&self, keys: RangeInclusive<u64>, from_back: bool) -> Option<(Key, ExtentId)> {
-        let mut range = self.class(keys);
-        match from_back {
-            false => range.next(),
-            true => {
-                let (key, _) = range.next_back()?;
-                self.class(key.0..=key.0).next()
-            }
-        }
+    /// Returns the extents of one version.
+    fn of(&self, key: Key) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        self.class(key.0..=key.0)
     }
 
     /// Returns the last extent that begins before a point and belongs to the version at that point.
@@ -271,46 +264,35 @@ impl Ranked {
         let key = order.key(from.position);
         let here = (key, from.byte)..=(key, u64::MAX);
         let here = self.entries.range(here).next().map(Self::entry);
-        here.or_else(|| self.soonest_of_versions(order, from.position.0.checked_add(1)?))
+        here.or_else(|| {
+            let behind = from.position.0.checked_add(1)?;
+            let (key, _) = self.from(order, behind).next()?;
+            self.of(key).next()
+        })
     }
 
-    /// Returns the soonest-used extent at or behind a position.
-    fn soonest_of_versions(&self, order: &Order, from: u64) -> Option<(Key, ExtentId)> {
-        let before = (from < WAITING).then(|| self.first_in(from..=WAITING - 1, false));
-        let waiting = || {
-            let mut runs = (from < PASSED).then(|| order.waiting(from.max(WAITING) & MASK))?;
-            runs.find_map(|run| self.first_in(run, order.goes_down()))
-        };
-        let passed = || self.first_in(from.max(PASSED)..=u64::MAX, false);
-        before.flatten().or_else(waiting).or_else(passed)
-    }
-
-    /// Returns the soonest-used extent.
+    /// Returns the first extent of the soonest-used version.
     pub(crate) fn soonest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        self.soonest_of_versions(order, 0)
+        let (key, _) = self.from(order, 0).next()?;
+        self.of(key).next()
     }
 
     /// Returns the last extent of the latest-used version.
     pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        let last = self.entries.last_key_value().map(Self::entry)?;
-        if !last.0.is_waiting() {
-            return Some(last);
-        }
-        let mut ends = order.waiting(0).rev().map(|run| match order.goes_down() {
-            true => self.class(run).next(),
-            false => self.class(run).next_back(),
-        });
-        let (key, _) = ends.find_map(|end| end)?;
-        self.class(key.0..=key.0).next_back()
+        let (key, _) = self.latest_first(order).next()?;
+        self.of(key).next_back()
     }
 
-    /// Returns the extents from the soonest used on.
-    pub(crate) fn soonest_first(
+    /// Returns the extents at or behind a position, from the soonest used on.
+    fn from(
         &self,
         order: &Order,
+        from: u64,
     ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
         let goes_down = order.goes_down();
-        let waiting = order.waiting(0).flat_map(move |run| {
+        let before = (from < WAITING).then(|| self.class(from..=WAITING - 1));
+        let waiting = (from < PASSED).then(|| order.waiting(from.max(WAITING) & MASK));
+        let waiting = waiting.into_iter().flatten().flat_map(move |run| {
             let run = self.class(run);
             let (up, down) = match goes_down {
                 true => (None, Some(run.rev())),
@@ -318,9 +300,18 @@ impl Ranked {
             };
             up.into_iter().flatten().chain(down.into_iter().flatten())
         });
-        self.class(0..=WAITING - 1)
+        let before = before.into_iter().flatten();
+        before
             .chain(waiting)
-            .chain(self.class(PASSED..=u64::MAX))
+            .chain(self.class(from.max(PASSED)..=u64::MAX))
+    }
+
+    /// Returns the extents from the soonest used on.
+    pub(crate) fn soonest_first(
+        &self,
+        order: &Order,
+    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        self.from(order, 0)
     }
 
     /// Returns the extents from the latest used on.

@@ -23,7 +23,7 @@ use crate::config::{AfterRestore, ConfigError, PlanConfig};
 use crate::event::{Event, Misuse, Stored, TransferFailure};
 use crate::ledger::{Ledger, Outlook, Phase};
 use crate::record::{Extent, Replica};
-use crate::statistics::{Eviction, EvictionCause, Statistics, TierStatistics};
+use crate::statistics::{Eviction, EvictionCause, Statistics};
 use crate::traffic::Traffic;
 use crate::{TierId, TransferId, Version};
 use calls::Calls;
@@ -450,30 +450,23 @@ impl Plan {
     /// Returns a snapshot of the counts.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let ledger = self.ledger();
-        let tiers = ledger.tiers.iter().zip(&ledger.counts.tiers);
-        let tiers = tiers.map(|(tier, counts)| TierStatistics {
-            capacity: tier.space.capacity(),
-            limit: tier.space.limit(),
-            used_bytes: tier.space.used(),
-            ..*counts
-        });
-        Statistics {
-            tiers: tiers.collect(),
-            hops: ledger.counts.hops.clone(),
-            prefetch_distance: ledger.counts.prefetch_distance,
-            pruned: ledger.counts.pruned,
+        let mut statistics = self.ledger().statistics.clone();
+        for (counts, tier) in statistics.tiers.iter_mut().zip(&self.ledger().tiers) {
+            counts.capacity = tier.space.capacity();
+            counts.limit = tier.space.limit();
+            counts.used_bytes = tier.space.used();
         }
+        statistics
     }
 
     /// Records evictions from now on, for [`Plan::take_evictions`].
     pub fn keep_evictions(&mut self) {
-        self.ledger_mut().counts.evictions.get_or_insert_default();
+        self.ledger_mut().evictions.get_or_insert_default();
     }
 
     /// Returns the evictions since the last call, if they are recorded.
     pub fn take_evictions(&mut self) -> Vec<Eviction> {
-        let evictions = self.ledger_mut().counts.evictions.as_mut();
+        let evictions = self.ledger_mut().evictions.as_mut();
         evictions.map(std::mem::take).unwrap_or_default()
     }
 

@@ -364,7 +364,7 @@ impl Traffic {
             bytes += replica.map_or(0, |replica| replica.size);
             self.arrived(purpose, id, source, to);
         }
-        let hop = self.ledger.counts.hop(flight.from(), to);
+        let hop = self.ledger.statistics.hop(flight.from(), to);
         hop.carried(bytes, flight.begun_ns, self.now_ns);
         if purpose == Purpose::WriteBack && to == self.ledger.last() {
             self.pace.delivered(bytes, flight.service);
@@ -426,7 +426,7 @@ impl Traffic {
         let bases = flight.bases.iter();
         let bases = bases.map(|&(base, from)| self.ledger.replica((base, 0), from));
         let read_damage = parts.chain(bases).flatten().any(|read| read.damaged);
-        let hop = self.ledger.counts.hop(flight.from(), to);
+        let hop = self.ledger.statistics.hop(flight.from(), to);
         match why {
             TransferFailure::Cancelled => hop.cancelled += 1,
             TransferFailure::Source | TransferFailure::Destination => hop.failed += 1,

@@ -68,7 +68,7 @@ impl Ledger {
 
     fn count_peak(&mut self, tier: TierId) {
         let used = self.tiers[tier.0].space.used();
-        let counts = &mut self.counts.tiers[tier.0];
+        let counts = &mut self.statistics.tiers[tier.0];
         counts.peak_bytes = counts.peak_bytes.max(used);
     }
 
@@ -96,7 +96,7 @@ impl Ledger {
             sound.map(|replica| replica.damaged = true).count()
         });
         if found.is_some_and(|found| found > 0) {
-            self.counts.tiers[tier.0].damaged += 1;
+            self.statistics.tiers[tier.0].damaged += 1;
         }
     }
 
@@ -275,14 +275,17 @@ impl Ledger {
         let Some(replica) = self.replica(id, tier) else {
             return;
         };
-        let eviction = Eviction {
-            version: id.0,
-            tier,
-            bytes: replica.size,
-            cause,
-        };
         let unread = replica.state == State::ReadComplete;
-        self.counts.evicted(eviction, unread);
+        let bytes = replica.size;
+        self.statistics.evicted(tier, cause, unread);
+        if let Some(evictions) = &mut self.evictions {
+            evictions.push(Eviction {
+                version: id.0,
+                tier,
+                bytes,
+                cause,
+            });
+        }
         self.release(id, tier);
     }
 

@@ -5,7 +5,6 @@ use crate::TierId;
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica, WriteBack};
 use crate::space::Fragment;
-use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
 use tierflow_lifecycle::State;
@@ -261,35 +260,22 @@ fn latest_window(
     bytes: u64,
 ) -> Option<Range<usize>> {
     let mut best: Option<(Position, Range<usize>)> = None;
-    // Indices of the window in ascending order of use: the front is used soonest.
-    let mut soonest: VecDeque<usize> = VecDeque::new();
     let (mut first, mut span) = (0, 0);
-    for (at, (fragment, used)) in fragments.iter().zip(uses).enumerate() {
-        let Some(used) = used else {
+    for (at, fragment) in fragments.iter().enumerate() {
+        if uses[at].is_none() {
             (first, span) = (at + 1, 0);
-            soonest.clear();
             continue;
-        };
-        span += fragment.bytes;
-        while soonest
-            .back()
-            .is_some_and(|&back| uses[back] >= Some(*used))
-        {
-            soonest.pop_back();
         }
-        soonest.push_back(at);
+        span += fragment.bytes;
         while span - fragments[first].bytes >= bytes {
             span -= fragments[first].bytes;
             first += 1;
         }
-        while soonest.front().is_some_and(|&front| front < first) {
-            soonest.pop_front();
-        }
-        let key = soonest.front().and_then(|&front| uses[front]);
-        if let Some(key) = key.filter(|_| span >= bytes)
-            && best.as_ref().is_none_or(|(so_far, _)| key > *so_far)
+        if span >= bytes
+            && let Some(soonest) = uses[first..=at].iter().flatten().min()
+            && best.as_ref().is_none_or(|(so_far, _)| soonest > so_far)
         {
-            best = Some((key, first..at + 1));
+            best = Some((*soonest, first..at + 1));
         }
     }
     best.map(|(_, window)| window)

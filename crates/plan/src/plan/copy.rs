@@ -60,7 +60,8 @@ impl Ledger {
             commands: self.commands.clone(),
             failing: self.failing.clone(),
             settled: self.settled.clone(),
-            counts: self.counts.clone(),
+            statistics: self.statistics.clone(),
+            evictions: self.evictions.clone(),
         }
     }
 }

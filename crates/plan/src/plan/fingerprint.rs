@@ -100,7 +100,8 @@ impl Ledger {
             commands: _,
             failing,
             settled: _,
-            counts: _,
+            statistics: _,
+            evictions: _,
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.scan(), awaited).hash(hasher);

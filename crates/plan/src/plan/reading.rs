@@ -72,7 +72,7 @@ impl Plan {
         let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
         let near = following.take_while(|&v| self.fastest_tier(v) == Some(TierId::FASTEST));
         let distance = near.count() as u64;
-        self.ledger_mut().counts.prefetch_distance.add(distance);
+        self.ledger_mut().statistics.prefetch_distance.add(distance);
     }
 
     /// Returns true if the event begins one more copy out of a fastest tier of memory by a caller who gets there at once: its end follows
@@ -189,7 +189,7 @@ impl Plan {
     pub(super) fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) {
         let slowest = parts.iter().map(|&(_, tier)| tier).max();
         let slowest = slowest.unwrap_or(TierId::FASTEST);
-        self.ledger_mut().counts.tiers[slowest.0].restores += 1;
+        self.ledger_mut().statistics.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
         self.learn(version);
         let sequence = self.ledger_mut().hints.consume(version);

@@ -182,7 +182,7 @@ impl Plan {
         let ledger = self.ledger_mut();
         ledger.grant(version, room);
         ledger.lies_whole(version, tier);
-        ledger.counts.tiers[tier.0].checkpoints += 1;
+        ledger.statistics.tiers[tier.0].checkpoints += 1;
         for extent in ledger.extents(version) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);

@@ -218,7 +218,7 @@ impl Traffic {
             return 0.0;
         }
         let feeder = TierId(last.0 - 1);
-        let to_feeder = ledger.counts.hops.iter();
+        let to_feeder = ledger.statistics.hops.iter();
         let to_feeder = to_feeder.filter(|hop| hop.to == feeder && hop.from < feeder);
         let (ns, carried) = to_feeder.fold((0, 0_u64), |(ns, bytes), hop| {
             (
