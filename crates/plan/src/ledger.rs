@@ -38,9 +38,9 @@ use crate::statistics::{Eviction, Statistics, TierStatistics};
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 /// The ledger's data about one tier.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ pub(crate) struct Tier {
     pub(crate) vacating: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ledger {
     pub(crate) tiers: Vec<Tier>,
     pub(crate) records: HashMap<Version, Record>,
@@ -78,7 +78,7 @@ pub(crate) struct Ledger {
     /// Chooses the order of versions without hints.
     pub(crate) contest: Contest,
     pub(crate) last_read: LastRead,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: Arc<dyn Policy>,
     /// Chooses the neighbours to evict if the policy wants every version in one run.
     pub(crate) windows: Option<windows::Windows>,
     pub(crate) after_restore: AfterRestore,
@@ -118,7 +118,7 @@ impl Ledger {
         }
         let last = count - 1;
         let windows = config.policy.windows().map(|chooser| windows::Windows {
-            chooser,
+            chooser: Arc::new(Mutex::new(chooser)),
             awaited: Vec::new(),
         });
         let mut tiers = Vec::new();
@@ -169,7 +169,7 @@ impl Ledger {
             contest: Contest::new(last + 1),
             last_read: LastRead::default(),
             windows,
-            policy: config.policy,
+            policy: config.policy.into(),
             after_restore: config.after_restore,
             extents: ExtentSize {
                 least,
@@ -361,25 +361,13 @@ impl Ledger {
     /// Inserts a version without extents.
     pub(crate) fn insert(&mut self, version: Version, size: u64, produced: bool, adopted: bool) {
         self.settle_hint(version, true);
-        let unknown = Key::new(crate::Standing::Waiting(0));
         let mut record = Record {
             size,
-            asked: unknown,
-            key: unknown,
             written: self.tick,
-            read: None,
-            reads: 0,
             reuse: self.contest.followed(),
-            extents: SmallVec::new(),
-            readers: 0,
-            waiting: Vec::new(),
-            is_taken_in: false,
             produced,
-            discarded: false,
-            unreadable: false,
             adopted,
-            form: None,
-            dependents: Vec::new(),
+            ..Record::default()
         };
         record.asked = Self::key(&*self.policy, &self.hints, version, &record);
         record.key = self.order.free(record.asked);

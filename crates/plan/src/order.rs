@@ -14,7 +14,7 @@ const WAITING: u64 = 2 << SHIFT;
 const PASSED: u64 = 3 << SHIFT;
 
 /// A version's place in the order, as long as its standing does not change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 
 impl Key {

@@ -9,8 +9,6 @@ mod writing;
 
 #[cfg(any(test, feature = "check"))]
 mod check;
-#[cfg(feature = "check")]
-mod copy;
 #[cfg(any(test, feature = "check"))]
 mod fingerprint;
 
@@ -28,8 +26,8 @@ use crate::traffic::Traffic;
 use crate::{TierId, TransferId, Version};
 use calls::Calls;
 
-/// The plan: which bytes go where, and when. See the [crate](crate).
-#[derive(Debug)]
+/// The plan: which bytes go where, and when. See the [crate](crate). Copies share the policy.
+#[derive(Debug, Clone)]
 pub struct Plan {
     traffic: Traffic,
     calls: Calls,
@@ -161,7 +159,8 @@ impl Plan {
         id: TransferId,
         outcome: Result<Option<Stored>, TransferFailure>,
     ) -> Result<(), Misuse> {
-        for version in self.traffic.ended(id, outcome)? {
+        self.traffic.take_in(id, outcome)?;
+        for version in std::mem::take(&mut self.traffic.ended) {
             self.settle(version);
         }
         Ok(())

@@ -41,7 +41,7 @@ pub enum Standing {
 ///
 /// A policy is pure. The plan asks again whenever a version's [`Usage`] has changed. Numbers up to 2⁶² are
 /// distinguished.
-pub trait Policy: std::fmt::Debug + Send {
+pub trait Policy: std::fmt::Debug + Send + Sync {
     /// Returns a version's standing: best one of its own. Versions with equal ones get places beside each other, which may
     /// lie among those of the standings next to theirs.
     fn standing(&self, usage: &Usage) -> Standing;

@@ -221,7 +221,7 @@ pub(crate) fn count(readers: &mut u32, begin: bool) {
 }
 
 /// The plan's record of one version.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
     pub(crate) size: u64,
     /// The place that the policy asks for.

@@ -87,7 +87,7 @@ impl Depth {
 }
 
 /// The ledger, and the transfers under way between its tiers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Traffic {
     pub(crate) ledger: Ledger,
     pub(crate) flights: HashMap<TransferId, Flight>,
@@ -103,6 +103,8 @@ pub(crate) struct Traffic {
     pub(crate) prefetch_blocked: bool,
     /// The measured speed of writes to the lowest tier.
     pub(crate) pace: Pace,
+    /// Versions whose transfers ended, since that was last handled.
+    pub(crate) ended: Vec<Version>,
     /// Set while the application is about to be preempted.
     pub(crate) suspension: Option<Suspension>,
 }
@@ -118,6 +120,7 @@ impl Traffic {
             settles: false,
             prefetch_blocked: false,
             pace: Pace::default(),
+            ended: Vec::new(),
             suspension: None,
             ledger,
         }
@@ -257,30 +260,21 @@ impl Traffic {
         Ok(())
     }
 
-    /// Handles a transfer that delivered, or did not. Returns the versions whose transfers ended.
-    pub(crate) fn ended(
+    /// Handles a transfer that delivered, or did not. Notes the versions whose transfers [ended](Self::ended).
+    pub(crate) fn take_in(
         &mut self,
         id: TransferId,
         outcome: Result<Option<Stored>, TransferFailure>,
-    ) -> Result<Vec<Version>, Misuse> {
-        if self.has_arrived(id) {
-            return Err(Misuse::NoTransfer(id));
-        }
-        let mut ended = Vec::new();
+    ) -> Result<(), Misuse> {
         match outcome {
-            Ok(stored) => self.finish(id, stored, &mut ended)?,
-            Err(why) => self.fail(id, why, &mut ended)?,
+            _ if self.has_arrived(id) => Err(Misuse::NoTransfer(id)),
+            Ok(stored) => self.finish(id, stored),
+            Err(why) => self.fail(id, why),
         }
-        Ok(ended)
     }
 
     /// Delivers a transfer, unless it waits for its base.
-    fn finish(
-        &mut self,
-        id: TransferId,
-        stored: Option<Stored>,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn finish(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let version = asked.version;
         let encodes = asked.encodes.is_some();
@@ -291,7 +285,7 @@ impl Traffic {
             }
             (Some(encoding), Some(difference)) if !difference.alone => {
                 if encoding.is_baseless {
-                    return self.fail(id, TransferFailure::Cancelled, ended);
+                    return self.fail(id, TransferFailure::Cancelled);
                 }
                 encoding.arrived = stored;
                 let base = self.ledger.base_of(version);
@@ -301,13 +295,13 @@ impl Traffic {
             }
             _ => {}
         }
-        self.deliver(id, stored, ended)?;
+        self.deliver(id, stored)?;
         let dependents = encodes.then(|| self.dependents(version));
         for (dependent, encoding) in dependents.into_iter().flatten() {
             match stored {
-                None => self.lose_base(dependent, ended)?,
+                None => self.lose_base(dependent)?,
                 Some(_) if encoding.arrived.is_some() => {
-                    self.finish(dependent, encoding.arrived, ended)?;
+                    self.finish(dependent, encoding.arrived)?;
                 }
                 Some(_) => {}
             }
@@ -334,24 +328,19 @@ impl Traffic {
     }
 
     /// Notes that the base of an encoding never comes.
-    fn lose_base(&mut self, id: TransferId, ended: &mut Vec<Version>) -> Result<(), Misuse> {
+    fn lose_base(&mut self, id: TransferId) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.get_or_insert_default();
         encoding.is_baseless = true;
         let has_arrived = encoding.arrived.is_some();
         self.ledger.lose_base(flight.version);
         match has_arrived {
-            true => self.fail(id, TransferFailure::Cancelled, ended),
+            true => self.fail(id, TransferFailure::Cancelled),
             false => Ok(()),
         }
     }
 
-    fn deliver(
-        &mut self,
-        id: TransferId,
-        stored: Option<Stored>,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn deliver(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (purpose, version, to) = (flight.purpose, flight.version, flight.to);
         if flight.encodes.is_some() {
@@ -373,7 +362,7 @@ impl Traffic {
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
-        ended.push(version);
+        self.ended.push(version);
         Ok(())
     }
 
@@ -402,12 +391,7 @@ impl Traffic {
         }
     }
 
-    fn fail(
-        &mut self,
-        id: TransferId,
-        why: TransferFailure,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn fail(&mut self, id: TransferId, why: TransferFailure) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);
         let dependents = flight.encodes.map(|_| self.dependents(version));
@@ -418,7 +402,7 @@ impl Traffic {
             self.ledger.not_encoded(version);
         }
         for (dependent, _) in dependents.into_iter().flatten() {
-            self.lose_base(dependent, ended)?;
+            self.lose_base(dependent)?;
         }
         self.ledger.release_bases(&flight.bases);
         let parts = flight.parts.iter();
@@ -446,7 +430,7 @@ impl Traffic {
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
-        ended.push(version);
+        self.ended.push(version);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@
 //! and a version that would not become smaller is written as it is.
 
 use super::Ledger;
-use crate::command::{Coding, Difference, Place};
+use crate::command::{Coding, Difference};
 use crate::event::Stored;
 use crate::record::{Extent, Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
@@ -171,8 +171,12 @@ impl Ledger {
             return None;
         }
         let is_short = || {
-            let (links, given_up) = self.links(latest);
-            links < differences.longest as usize && given_up <= size
+            let chain = self
+                .chain(latest)
+                .filter_map(|link| self.records.get(&link));
+            let given_up = chain.clone().filter(|record| record.discarded);
+            let given_up: u64 = given_up.map(|record| record.size_on(true, 0)).sum();
+            chain.count() < differences.longest as usize && given_up <= size
         };
         // A version that was given up may have lost replicas already.
         let fits = self.held(latest)?.size == size && is_short() && !self.has_damaged_link(latest);
@@ -194,49 +198,26 @@ impl Ledger {
         self.form(version)?.base()
     }
 
-    /// Returns the number of differences in the chain of a version, and the bytes of those that are only kept as others build
-    /// upon them.
-    fn links(&self, version: Version) -> (usize, u64) {
-        let (mut links, mut given_up) = (0, 0);
-        for version in self.chain(version) {
-            links += 1;
-            if let Some(record) = self.records.get(&version).filter(|record| record.discarded)
-                && let Some(StoredForm::Difference(difference)) = record.form
-            {
-                given_up += difference.bytes;
-            }
-        }
-        (links, given_up)
-    }
-
     /// Returns a version and those that it builds upon, or will, nearest first.
-    pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
+    pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + Clone + '_ {
         std::iter::successors(Some(version), |&version| self.base_of(version))
     }
 
     /// Returns the way to read the replica of `version` on `tier`. Counts a reader of each base that is read along.
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let own = self.form(version).filter(|_| self.lies_encoded(tier));
-        let Some(StoredForm::Difference(Difference { base, .. })) = own else {
+        if !matches!(own, Some(StoredForm::Difference(_))) {
             return Coding::Plain;
+        }
+        let place = |base| {
+            let extent = self.extent((base, 0))?;
+            let stored = extent.replicas.iter();
+            let stored = first_sound(stored.filter(|r| self.lies_encoded(r.tier)))?;
+            Some((base, self.piece(extent, stored).place))
         };
-        let mut bases: Vec<(Version, Place)> = Vec::new();
-        let mut next = base;
-        while let Some(base) = next {
-            let extent = self.extent((base, 0));
-            let found = extent.and_then(|extent| {
-                let stored = extent.replicas.iter();
-                let stored = first_sound(stored.filter(|r| self.lies_encoded(r.tier)))?;
-                Some(self.piece(extent, stored).place)
-            });
-            if let Some(place) = found {
-                self.read((base, 0), place.tier, true);
-                bases.push((base, place));
-            }
-            next = match self.form(base) {
-                Some(StoredForm::Difference(Difference { base, .. })) => base,
-                _ => None,
-            };
+        let bases: Vec<_> = self.chain(version).skip(1).filter_map(place).collect();
+        for &(base, place) in &bases {
+            self.read((base, 0), place.tier, true);
         }
         Coding::Decode { bases }
     }

@@ -44,6 +44,24 @@ pub(crate) struct RoomRequest {
     pub(crate) keep: KeepReason,
 }
 
+impl RoomRequest {
+    /// A request that keeps no replicas for a reason of its own.
+    pub(crate) fn new(
+        urgency: Urgency,
+        position: Position,
+        grain: u64,
+        cause: EvictionCause,
+    ) -> Self {
+        Self {
+            urgency,
+            position,
+            grain,
+            cause,
+            keep: KeepReason::Nothing,
+        }
+    }
+}
+
 /// Bytes of room that are asked for: up to `most`, but no fewer than `least`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoomBytes {

@@ -6,13 +6,15 @@ use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica, WriteBack};
 use crate::space::Fragment;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
 use tierflow_lifecycle::State;
 
 /// The policy that chooses windows, and the windows whose copies are waited for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Windows {
-    pub(crate) chooser: Box<dyn tierflow_evict::Policy + Send>,
+    /// Shared by copies of the plan: all that a chooser keeps is scratch memory.
+    pub(crate) chooser: Arc<Mutex<Box<dyn tierflow_evict::Policy + Send>>>,
     pub(crate) awaited: Vec<Awaited>,
 }
 
@@ -121,7 +123,10 @@ impl Ledger {
         }
         let windows = self.windows.as_mut()?;
         windows.awaited.retain(|one| !is_same(one));
-        let window = windows.chooser.choose_victims(&candidates, bytes)?;
+        let chooser = windows.chooser.lock();
+        let mut chooser = chooser.unwrap_or_else(PoisonError::into_inner);
+        let window = chooser.choose_victims(&candidates, bytes)?;
+        drop(chooser);
         let chosen = window.first..window.last;
         let may_go = |copy: &Evictable| copy.may_go(request.urgency);
         if evictable[chosen.clone()].iter().all(may_go) {

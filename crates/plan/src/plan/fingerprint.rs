@@ -43,6 +43,7 @@ impl Traffic {
             prefetch_blocked,
             // Measured times decide nothing that follows from an event.
             pace: _,
+            ended: _,
             suspension,
         } = self;
         (depths, prefetch_blocked, suspension).hash(hasher);

@@ -5,7 +5,7 @@ use super::calls::ReadCall;
 use crate::command::Command;
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
-use crate::ledger::{KeepReason, Ledger, RoomRequest, Urgency};
+use crate::ledger::{Ledger, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
 use crate::statistics::{EvictionCause, PrefetchDistance};
@@ -140,13 +140,8 @@ impl Plan {
     fn fetch_in_place(&mut self, version: Version) {
         self.look_out();
         for urgency in [Urgency::Idle, Urgency::Urgent] {
-            let request = RoomRequest {
-                urgency,
-                position: Position::FIRST,
-                grain: self.ledger().grain(version),
-                cause: EvictionCause::Prefetch,
-                keep: KeepReason::Nothing,
-            };
+            let (grain, cause) = (self.ledger().grain(version), EvictionCause::Prefetch);
+            let request = RoomRequest::new(urgency, Position::FIRST, grain, cause);
             if self.traffic.fetch_run(version, request) {
                 return;
             }

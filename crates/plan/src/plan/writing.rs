@@ -109,13 +109,8 @@ impl Plan {
     fn room_for(&mut self, blocked: &BlockedCheckpoint, tier: TierId, grain: u64) -> Option<Room> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let ledger = self.ledger_mut();
-        let request = RoomRequest {
-            urgency: Urgency::Urgent,
-            position: ledger.position(blocked.version),
-            grain,
-            cause: EvictionCause::Checkpoint,
-            keep: KeepReason::Nothing,
-        };
+        let (position, cause) = (ledger.position(blocked.version), EvictionCause::Checkpoint);
+        let request = RoomRequest::new(Urgency::Urgent, position, grain, cause);
         let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.are_cut();
         if !is_cut(ledger.tier(tier)) {
             let bytes = ledger.tier(tier).space.reserved(blocked.size);

@@ -125,13 +125,8 @@ impl Traffic {
             Some(_) => TierId::FASTEST,
             None => ledger.outlook.target(Point { position, byte }),
         };
-        let request = RoomRequest {
-            urgency: Urgency::Ranked,
-            position,
-            grain: ledger.grain(id.0),
-            cause: EvictionCause::Prefetch,
-            keep: KeepReason::Nothing,
-        };
+        let (grain, cause) = (ledger.grain(id.0), EvictionCause::Prefetch);
+        let request = RoomRequest::new(Urgency::Ranked, position, grain, cause);
         for to in (target.0..from.0).map(TierId) {
             let this = self.ledger.tier(to);
             if this.closed || !self.may_write_to(&this.config) {
@@ -197,7 +192,8 @@ impl Traffic {
             && is_divisible
             && len < least
             && request.position < Position::UNKNOWN
-            && let Some(is_started) = self.carry_together(purpose, part, link, request)
+            && let Some(parts) = self.with_neighbours(purpose, part, link)
+            && let Some(is_started) = self.carry_all(purpose, id.0, parts, to, true, request)
         {
             return is_started;
         }
@@ -260,29 +256,46 @@ impl Traffic {
             Purpose::WriteBack => extent.on(to).is_none(),
             Purpose::Prefetch => extent.replicas.iter().all(|r| r.tier > to),
         });
-        let mut bytes = 0;
-        for extent in missing.clone() {
+        let mut parts = Vec::new();
+        for extent in missing {
             let is_ready = match is_divisible {
                 true => extent.is_at_rest(),
                 false => extent.replicas.iter().all(Replica::is_readable),
             };
-            if !is_ready {
-                return false;
+            match self.source(purpose, (version, extent.start), to) {
+                Some(from) if is_ready => parts.push((extent.start, from)),
+                _ => return false,
             }
-            bytes += ledger.reserved_on(version, to, extent.len);
         }
-        let starts: Vec<_> = missing.map(|extent| extent.start).collect();
-        let bytes = RoomBytes::exactly(bytes);
-        let found = self.ledger.make_runs(to, is_divisible, bytes, request);
-        let Some(runs) = found else { return false };
-        let parts = starts.into_iter();
-        let parts = parts.map(|start| Some((start, self.source(purpose, (version, start), to)?)));
-        // Room was made since the extents were looked up.
-        let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
-            return false;
-        };
-        self.launch(purpose, version, parts, to, runs);
-        true
+        let carried = self.carry_all(purpose, version, parts, to, is_divisible, request);
+        carried.unwrap_or(false)
+    }
+
+    /// Starts to copy these extents in one transfer: all of them, or none. Returns false if the version is gone by then, and `None` if there is no room for them.
+    fn carry_all(
+        &mut self,
+        purpose: Purpose,
+        version: Version,
+        parts: Vec<(u64, TierId)>,
+        to: TierId,
+        are_cut: bool,
+        request: RoomRequest,
+    ) -> Option<bool> {
+        let ledger = &self.ledger;
+        let lens = parts.iter().map(|&(start, _)| ledger.len((version, start)));
+        let room = lens.map(|len| ledger.reserved_on(version, to, len));
+        let bytes = RoomBytes::exactly(room.sum());
+        let runs = self.ledger.make_runs(to, are_cut, bytes, request)?;
+        // The evictions may have removed the version.
+        let mut sources = parts.iter();
+        let are_there = sources.all(|&(start, from)| {
+            let source = self.ledger.replica((version, start), from);
+            source.is_some()
+        });
+        if are_there {
+            self.launch(purpose, version, parts, to, runs);
+        }
+        Some(are_there)
     }
 
     /// Returns true if no encoding of a version may begin now. A version has one encoding at a time. A chain has one
@@ -359,18 +372,13 @@ impl Traffic {
         };
         let is_fetchable =
             !record.unreadable && !record.extents.is_empty() && record.extents.iter().all(is_free);
-        let bytes = self.ledger.tier(to).space.reserved(record.size);
-        if !is_fetchable || bytes > self.ledger.tier(to).space.limit() {
+        if !is_fetchable || !self.ledger.tier(to).space.holds(record.size) {
             return false;
         }
-        let Some(run) = self.ledger.make_run(to, bytes, request) else {
-            return false;
-        };
-        let extents = self.ledger.extents(version).iter();
+        let extents = record.extents.iter();
         let parts = extents.filter_map(|extent| Some((extent.start, extent.fastest()?.tier)));
-        let parts: Vec<_> = parts.collect();
-        let offsets = parts.iter().map(|&(start, _)| run.start + start).collect();
-        self.start(Purpose::Prefetch, version, parts, to, offsets);
-        true
+        let parts = parts.collect();
+        let carried = self.carry_all(Purpose::Prefetch, version, parts, to, false, request);
+        carried.unwrap_or(false)
     }
 }

@@ -3,7 +3,7 @@
 use super::super::pace::{RemainingTime, TimeModels};
 use super::super::{Purpose, Traffic};
 use super::{Link, Part};
-use crate::ledger::{KeepReason, RoomRequest, Urgency};
+use crate::ledger::{RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::EvictionCause;
@@ -117,17 +117,6 @@ impl Traffic {
         !this.closed && self.depths[to.0].entering.has_room(&this.config)
     }
 
-    /// Returns the first extent that is neither on `to` nor on its way there, and the tier to read it from.
-    fn missing(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
-        let record = self.ledger.records.get(&version);
-        let record = record.filter(|record| !record.unreadable)?;
-        let mut extents = record.extents.iter();
-        let missing = extents.find(|extent| extent.on(to).is_none())?;
-        let id = (version, missing.start);
-        let from = self.feeder(id, to);
-        Some((id, from.or_else(|| self.source_down(missing, to))?))
-    }
-
     /// Returns the tier above `to`, if `to` takes versions from there alone and it has this extent.
     pub(super) fn feeder(&self, id: ExtentId, to: TierId) -> Option<TierId> {
         let size = self.ledger.records.get(&id.0)?.size;
@@ -151,13 +140,8 @@ impl Traffic {
     }
 
     fn send(&mut self, id: ExtentId, link: Link) -> bool {
-        let request = RoomRequest {
-            urgency: Urgency::Urgent,
-            position: self.ledger.position(id.0),
-            grain: self.ledger.unit,
-            cause: EvictionCause::Flush,
-            keep: KeepReason::Nothing,
-        };
+        let (position, grain) = (self.ledger.position(id.0), self.ledger.unit);
+        let request = RoomRequest::new(Urgency::Urgent, position, grain, EvictionCause::Flush);
         let part = Part::all(id, super::End::Front);
         self.carry(Purpose::WriteBack, part, link, request)
     }

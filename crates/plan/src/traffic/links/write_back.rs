@@ -3,9 +3,9 @@
 use super::super::{Purpose, Traffic};
 use super::{End, Link, Part};
 use crate::config::AfterRestore;
-use crate::ledger::{KeepReason, RoomRequest, Set, Urgency};
+use crate::ledger::{RoomRequest, Set, Urgency};
 use crate::order::{ExtentId, Key, Point, Position, Ranked};
-use crate::record::first_sound;
+use crate::record::Replica;
 use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
 
@@ -26,21 +26,17 @@ impl Traffic {
     fn fastest_lacks(&self, bytes: u64) -> bool {
         let ledger = &self.ledger;
         let fastest = ledger.tier(TierId::FASTEST);
-        let mut missing = bytes.saturating_sub(fastest.space.free());
+        let missing = bytes.saturating_sub(fastest.space.free());
         if missing == 0 || missing > fastest.set(Set::Clean).bytes() {
             return missing > 0;
         }
         let end = ledger.outlook.end(TierId::FASTEST);
         let outside = fastest.set(Set::Clean).latest_first(&ledger.order);
         let outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
-        let replicas = outside.filter_map(|(_, id)| ledger.replica(id, TierId::FASTEST));
-        for replica in replicas {
-            missing = missing.saturating_sub(replica.size);
-            if missing == 0 {
-                return false;
-            }
-        }
-        true
+        let mut replicas = outside.filter_map(|(_, id)| ledger.replica(id, TierId::FASTEST));
+        let without =
+            |missing: u64, one: &Replica| missing.checked_sub(one.size).filter(|&left| left > 0);
+        replicas.try_fold(missing, without).is_some()
     }
 
     /// Returns true if the tiers above `to` are about to lack room for the next checkpoint, or if a checkpoint waits
@@ -180,11 +176,10 @@ impl Traffic {
         let mut under_way = Vec::new();
         let mut one_waits = false;
         let missing = unsent.iter().find_map(|&(written, version)| {
-            let Some(start) = self.first_missing(version, to) else {
+            if self.first_missing(version, to).is_none() {
                 under_way.push((written, version));
-                return None;
-            };
-            let (id, from) = self.readable((version, start))?;
+            }
+            let (id, from) = self.missing(version, to)?;
             one_waits |= self.has_to_pass(version, Link { from, to });
             // Beside the tier above, no version passes one that waits for room there. A version that lies there makes that room.
             (from.0 + 1 == to.0 || !one_waits).then_some((id, from))
@@ -211,28 +206,19 @@ impl Traffic {
         from.0 + 1 < to.0 && record.is_some_and(|record| self.ledger.is_fed(to, record.size))
     }
 
-    /// Returns the start of a version's first extent that is neither on `to` or lower, nor on its way there.
-    fn first_missing(&self, version: Version, to: TierId) -> Option<u64> {
-        let record = self.ledger.records.get(&version)?;
-        let mut extents = record.extents.iter();
+    /// Returns a version's first extent that is neither on `to` or lower, nor on its way there.
+    fn first_missing(&self, version: Version, to: TierId) -> Option<ExtentId> {
+        let mut extents = self.ledger.extents(version).iter();
         let missing = extents.find(|extent| !extent.has(|replica| replica.tier >= to));
-        Some(missing?.start)
+        Some((version, missing?.start))
     }
 
-    /// Returns a missing extent with the tier that it is read from: the lowest whose replica is sound, but for a difference, which is
-    /// not made again.
-    fn readable(&self, id: ExtentId) -> Option<(ExtentId, TierId)> {
-        let record = self.ledger.records.get(&id.0)?;
-        if record.unreadable {
-            return None;
-        }
-        let above = self.ledger.extent(id)?.replicas.iter().rev();
-        let lowest = above.clone().find(|replica| replica.is_readable())?.tier;
-        let from = match self.ledger.lies_encoded(lowest) {
-            true => lowest,
-            false => first_sound(above)?.tier,
-        };
-        Some((id, from))
+    /// Returns a version's first missing extent with the tier to write it back from, if it can be read.
+    pub(super) fn missing(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
+        let id = self.first_missing(version, to)?;
+        let is_readable = !self.ledger.records.get(&version)?.unreadable;
+        let from = self.source(Purpose::WriteBack, id, to)?;
+        is_readable.then_some((id, from))
     }
 
     /// Starts to write down the latest used extent that is not on the lowest tier, from the lowest tier above that has
@@ -314,17 +300,13 @@ impl Traffic {
 
     /// Starts to write back a part of an extent, or as much of it as one transfer takes.
     fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency) -> bool {
-        let request = RoomRequest {
-            urgency,
-            position: self.ledger.position(part.id.0),
-            // The lowest tier's room has no other use.
-            grain: match link.to == self.ledger.last() {
-                true => self.ledger.unit,
-                false => self.ledger.grain(part.id.0),
-            },
-            cause: EvictionCause::Flush,
-            keep: KeepReason::Nothing,
+        let position = self.ledger.position(part.id.0);
+        // The lowest tier's room has no other use.
+        let grain = match link.to == self.ledger.last() {
+            true => self.ledger.unit,
+            false => self.ledger.grain(part.id.0),
         };
+        let request = RoomRequest::new(urgency, position, grain, EvictionCause::Flush);
         self.carry(Purpose::WriteBack, part, link, request)
     }
 

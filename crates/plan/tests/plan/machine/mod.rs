@@ -68,9 +68,9 @@ impl Setup {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Machine {
     world: World,
-    policy: usize,
     hands: Hands,
     /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
     hinted: BTreeSet<Version>,
@@ -107,7 +107,6 @@ impl Machine {
         });
         Self {
             world: world.unwrap(),
-            policy: setup.policy,
             hands,
             hinted: BTreeSet::new(),
             unread: BTreeSet::new(),
