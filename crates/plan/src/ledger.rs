@@ -277,23 +277,24 @@ impl Ledger {
         change: impl FnOnce(&mut Extent) -> R,
     ) -> Option<R> {
         let one = |record: &Record| record.index_of(start).map(|at| at..at + 1);
-        self.change_extents(version, one, |record, at| {
+        self.change_extents(version, one, |record, at, _| {
             change(&mut record.extents[at.start])
         })
     }
 
-    /// Changes these of a version's extents, and nothing upon which its place in the order of use or its form depends.
+    /// Changes these of a version's extents, of which there may be more or fewer afterwards, and nothing upon which its place in the order of use
+    /// or its form depends.
     pub(crate) fn change_extents<R>(
         &mut self,
         version: Version,
         which: impl FnOnce(&Record) -> Option<Range<usize>>,
-        change: impl FnOnce(&mut Record, Range<usize>) -> R,
+        change: impl FnOnce(&mut Record, &mut Range<usize>, &mut [Tier]) -> R,
     ) -> Option<R> {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
-        let at = which(record)?;
+        let mut at = which(record)?;
         let before = rules.members(record, at.clone());
-        let result = change(record, at.clone());
+        let result = change(record, &mut at, &mut self.tiers);
         before.update(&mut self.tiers, version, record, at);
         Some(result)
     }

@@ -144,20 +144,15 @@ impl Space {
 
     /// Frees a run that was set aside.
     pub(crate) fn give(&mut self, run: Range<u64>) {
-        self.drop_owner(run.clone());
-        self.open(run);
-    }
-
-    /// Takes a run from its owner. The caller [opens](Self::open) it afterwards, perhaps with its neighbours.
-    pub(crate) fn drop_owner(&mut self, run: Range<u64>) {
         self.used -= run.end - run.start;
         if let Some(owners) = &mut self.owners {
             owners.remove(&run.start);
         }
+        self.open(run);
     }
 
     /// Makes a gap of a run without owner, as far as it lies within the limit.
-    pub(crate) fn open(&mut self, run: Range<u64>) {
+    fn open(&mut self, run: Range<u64>) {
         let mut run = run.start..run.end.min(self.limit);
         if run.is_empty() {
             return;

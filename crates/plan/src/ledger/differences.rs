@@ -18,7 +18,6 @@ use crate::event::Stored;
 use crate::record::{Extent, Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// Bytes of the encoded versions, before and after the encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -351,42 +350,28 @@ impl Ledger {
         under_way
     }
 
-    /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets. Neighbouring
-    /// replicas are freed as one run.
+    /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets.
     fn free_whole(&mut self, version: Version, change: impl FnOnce(&mut Record)) {
-        let rules = self.set_rules();
-        let Some(record) = self.records.get_mut(&version) else {
-            return;
-        };
-        let before = rules.members(record, 0..record.extents.len());
-        change(record);
-        before.update(&mut self.tiers, version, record, 0..0);
-        let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
-        for (at, level) in self.tiers.iter_mut().enumerate() {
-            let tier = TierId(at);
-            let mut freed: Option<Range<u64>> = None;
-            for extent in &mut record.extents {
-                let has_below = extent.has_below(tier);
-                let Some(replica) = extent.on_mut(tier) else {
-                    continue;
-                };
-                replica.advance_to_end(has_below);
-                let end = replica.offset + level.space.reserved(replica.size);
-                level.space.drop_owner(replica.offset..end);
-                freed = Some(match freed {
-                    Some(run) if run.end == replica.offset => run.start..end,
-                    other => {
-                        other.into_iter().for_each(|run| level.space.open(run));
-                        replica.offset..end
+        let all = |record: &Record| Some(0..record.extents.len());
+        let freed = self.change_extents(version, all, |record, at, tiers| {
+            change(record);
+            *at = 0..0;
+            let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
+            for (tier, this) in (0..).map(TierId).zip(tiers) {
+                for extent in &mut record.extents {
+                    let has_below = extent.has_below(tier);
+                    if let Some(replica) = extent.on_mut(tier) {
+                        replica.advance_to_end(has_below);
+                        let end = replica.offset + this.space.reserved(replica.size);
+                        this.space.give(replica.offset..end);
+                        left.push(tier);
                     }
-                });
+                }
             }
-            if let Some(run) = freed {
-                level.space.open(run);
-                left.push(tier);
-            }
-        }
-        let size = record.size;
+            left.dedup();
+            (record.size, left)
+        });
+        let Some((size, left)) = freed else { return };
         self.forget_discarded(version);
         for tier in left {
             self.emit_removal(version, tier, size, true);

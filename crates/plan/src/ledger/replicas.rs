@@ -35,7 +35,7 @@ impl Ledger {
     /// Notes that the caller has filled the room of a new version.
     pub(crate) fn take_in(&mut self, version: Version) {
         let all = |record: &Record| Some(0..record.extents.len());
-        self.change_extents(version, all, |record, _| {
+        self.change_extents(version, all, |record, _, _| {
             record.is_taken_in = true;
             for extent in &mut record.extents {
                 if let Some(replica) = extent.replicas.first_mut() {
@@ -172,7 +172,7 @@ impl Ledger {
     /// Counts a caller that begins to read replicas of many extents of one version, or that has ended.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
         let all = |record: &Record| Some(0..record.extents.len());
-        self.change_extents(version, all, |record, _| record.read(parts, begin));
+        self.change_extents(version, all, |record, _, _| record.read(parts, begin));
     }
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.

@@ -3,7 +3,7 @@
 use super::super::{Purpose, Traffic};
 use super::{End, Link, Part};
 use crate::config::AfterRestore;
-use crate::ledger::{RoomRequest, Set, Urgency};
+use crate::ledger::{RoomRequest, Set, Tier, Urgency};
 use crate::order::{ExtentId, Key, Point, Position, Ranked};
 use crate::record::Replica;
 use crate::statistics::EvictionCause;
@@ -13,11 +13,8 @@ impl Traffic {
     /// Returns the bytes on the tiers above `tier` that are free, or whose replicas a lower tier has too.
     fn at_hand_above(&self, tier: TierId) -> u64 {
         let above = self.ledger.tiers[..tier.0].iter();
-        let at_hand = above.map(|tier| {
-            tier.space
-                .free()
-                .saturating_add(tier.set(Set::Clean).bytes())
-        });
+        let clean = |tier: &Tier| tier.set(Set::Clean).bytes();
+        let at_hand = above.map(|tier| tier.space.free().saturating_add(clean(tier)));
         at_hand.fold(0, u64::saturating_add)
     }
 
