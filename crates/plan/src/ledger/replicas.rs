@@ -177,7 +177,8 @@ impl Ledger {
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
     pub(crate) fn place_adopted(&mut self, version: Version, tier: TierId, begin: u64, bytes: u64) {
-        self.change_record(version, |record| {
+        let all = |record: &Record| Some(0..record.extents.len());
+        self.change_extents(version, all, |record, at, tiers| {
             record.is_taken_in = true;
             if record.extents.is_empty() {
                 record.extents.push(Extent {
@@ -185,24 +186,18 @@ impl Ledger {
                     len: record.size,
                     replicas: SmallVec::new(),
                 });
+                *at = 0..1;
             }
             let is_one = record.extents.len() == 1;
+            let space = &mut tiers[tier.0].space;
             for extent in &mut record.extents {
                 let size = if is_one { bytes } else { extent.len };
                 let offset = begin + extent.start;
                 extent.insert(Replica::new(tier, Move::WriteBegan, offset, size));
+                let end = offset + space.reserved(size);
+                space.take(offset..end, (version, extent.start));
             }
         });
-        let record = self.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let space = &mut self.tiers[tier.0].space;
-        for extent in extents {
-            let Some(replica) = extent.on(tier) else {
-                continue;
-            };
-            let end = replica.offset + space.reserved(replica.size);
-            space.take(replica.offset..end, (version, extent.start));
-        }
         self.count_peak(tier);
     }
 

@@ -11,7 +11,6 @@
 //! Over a link that both directions share, write-backs into tiers between that are not eager wait for bytes that a caller reads or waits for, and for those that are
 //! read before the next checkpoint; those into the lowest tier wait for the bytes that a caller reads from it. Extents of named versions that are shorter than the least one move together with those beside them.
 
-mod neighbours;
 mod suspended;
 mod write_back;
 
@@ -229,6 +228,46 @@ impl Traffic {
         }
         self.launch(purpose, id.0, vec![(first, from)], to, runs);
         true
+    }
+
+    /// Returns a short extent with those beside it that can move in one transfer with it, if there are some, until they are as long as the least extent together: those
+    /// behind it if a front moves first, else those before it. At most as many bytes as the part and a transfer may have.
+    fn with_neighbours(
+        &self,
+        purpose: Purpose,
+        part: Part,
+        Link { from, to }: Link,
+    ) -> Option<Vec<(u64, TierId)>> {
+        let ledger = &self.ledger;
+        let (version, start) = part.id;
+        let most = part.most.min(ledger.part(from, to));
+        let comes_along = |extent: &Extent| {
+            let id = (version, extent.start);
+            let is_there = match purpose {
+                Purpose::WriteBack => extent.has(|replica| replica.tier >= to),
+                Purpose::Prefetch => extent.has(|replica| replica.tier < from),
+            };
+            !is_there && self.source(purpose, id, to) == Some(from) && ledger.is_divisible(id)
+        };
+        let mut parts = vec![(start, from)];
+        let record = ledger.records.get(&version)?;
+        let mut at = record.index_of(start)?;
+        let mut bytes = record.extents[at].len;
+        while bytes < ledger.extents.least {
+            at = match part.end {
+                End::Front => at + 1,
+                End::Back => at.wrapping_sub(1),
+            };
+            let next = record.extents.get(at);
+            let Some(extent) = next.filter(|next| bytes + next.len <= most && comes_along(next))
+            else {
+                break;
+            };
+            bytes += extent.len;
+            parts.push((extent.start, from));
+        }
+        parts.sort_unstable();
+        (parts.len() > 1).then_some(parts)
     }
 
     /// Starts to copy all extents of a version that are not on `to` yet.
