@@ -20,7 +20,7 @@ mod settled;
 pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes};
-pub(crate) use membership::Set;
+pub(crate) use membership::{Members, Set};
 pub(crate) use outlook::{Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
@@ -86,6 +86,8 @@ pub(crate) struct Ledger {
     /// Extents begin at multiples of this many bytes of their version: the largest alignment of a tier.
     pub(crate) unit: u64,
     pub(crate) differences: Option<Differences>,
+    /// Keeps the sets up with each change.
+    pub(crate) members: Members,
     /// Bytes of the encoded versions, and bytes of their differences.
     pub(crate) encoded_sizes: EncodedSizes,
     /// The version whose difference was asked for last: the next one can build upon it.
@@ -176,6 +178,7 @@ impl Ledger {
                 most: config.extents.most.max(least).next_multiple_of(unit),
             },
             differences: config.differences,
+            members: Members::new(TierId(last), config.differences),
             encoded_sizes: EncodedSizes::default(),
             latest_encoding: None,
             tick: 0,
@@ -290,12 +293,11 @@ impl Ledger {
         which: impl FnOnce(&Record) -> Option<Range<usize>>,
         change: impl FnOnce(&mut Record, &mut Range<usize>, &mut [Tier]) -> R,
     ) -> Option<R> {
-        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let mut at = which(record)?;
-        let before = rules.members(record, at.clone());
+        self.members.before(record, at.clone());
         let result = change(record, &mut at, &mut self.tiers);
-        before.update(&mut self.tiers, version, record, at);
+        self.members.update(&mut self.tiers, version, record, at);
         Some(result)
     }
 
@@ -305,10 +307,10 @@ impl Ledger {
         version: Version,
         change: impl FnOnce(&mut Record) -> R,
     ) -> Option<R> {
-        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let (use_before, sizes_before) = (record.use_so_far(), EncodedSizes::of(record));
-        let before = rules.members(record, 0..record.extents.len());
+        let all = 0..record.extents.len();
+        self.members.before(record, all.clone());
         let result = change(record);
         if record.use_so_far() != use_before {
             // Entered before left, so that nodes that hold both places stay.
@@ -326,7 +328,7 @@ impl Ledger {
             self.order.leave(record.key, weight);
             (record.asked, record.key) = (asked, key);
         }
-        before.update(&mut self.tiers, version, record, 0..record.extents.len());
+        self.members.update(&mut self.tiers, version, record, all);
         Some(result)
     }
 

@@ -3,12 +3,11 @@
 //! A change compares the sets before and after it and writes the differences only: most changes leave most sets as they
 //! are.
 
-use super::{Ledger, Tier};
+use super::Tier;
 use crate::config::Differences;
 use crate::order::{Key, Ranked};
 use crate::record::{Extent, Record, WriteBack};
 use crate::{TierId, Version};
-use smallvec::SmallVec;
 use std::ops::Range;
 
 /// A set of a tier's replicas, as the [ledger](crate::ledger) describes it.
@@ -32,20 +31,16 @@ struct Member {
     len: u64,
 }
 
-/// The entries of some extents of a version, in ascending order.
-#[derive(Debug)]
+/// The entries of a version's extents, read before a change and after it.
+#[derive(Debug, Clone)]
 pub(crate) struct Members {
-    members: SmallVec<[Member; 6]>,
-    /// The version's place in the order of use.
-    key: Key,
-    rules: SetRules,
-}
-
-/// The properties of the tiers upon which the sets of a replica depend.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SetRules {
     last: TierId,
     differences: Option<Differences>,
+    /// The version's place in the order of use before the change.
+    key: Key,
+    /// In ascending order. The memory is used again, so that no change allocates.
+    before: Vec<Member>,
+    now: Vec<Member>,
 }
 
 impl Tier {
@@ -54,9 +49,24 @@ impl Tier {
     }
 }
 
-impl SetRules {
+impl Members {
+    pub(super) fn new(last: TierId, differences: Option<Differences>) -> Self {
+        Self {
+            last,
+            differences,
+            key: Key::default(),
+            before: Vec::new(),
+            now: Vec::new(),
+        }
+    }
+
     /// Returns the sets that the replica at `at` of an extent belongs to.
-    fn sets_of(self, record: &Record, extent: &Extent, at: usize) -> impl Iterator<Item = Set> {
+    fn sets_of(
+        &self,
+        record: &Record,
+        extent: &Extent,
+        at: usize,
+    ) -> impl Iterator<Item = Set> + use<> {
         let replica = &extent.replicas[at];
         let tier = replica.tier;
         let lies_encoded = self.differences.is_some_and(|how| how.lie_on(tier));
@@ -97,17 +107,16 @@ impl SetRules {
             .filter_map(|(set, is_in)| is_in.then_some(set))
     }
 
-    /// Returns the entries of some extents. On an only tier there are none: there is no other to move to.
-    pub(crate) fn members(self, record: &Record, extents: Range<usize>) -> Members {
-        let mut members = SmallVec::new();
-        let extents = match self.last == TierId::FASTEST {
-            true => &[],
-            false => &record.extents[extents],
-        };
-        for extent in extents {
+    /// Reads the entries of some extents. On an only tier there are none: there is no other to move to.
+    fn read(&mut self, record: &Record, extents: Range<usize>) {
+        self.now.clear();
+        if self.last == TierId::FASTEST {
+            return;
+        }
+        for extent in &record.extents[extents] {
             for (at, replica) in extent.replicas.iter().enumerate() {
                 let sets = self.sets_of(record, extent, at);
-                members.extend(sets.map(|set| Member {
+                self.now.extend(sets.map(|set| Member {
                     start: extent.start,
                     tier: replica.tier,
                     set,
@@ -115,42 +124,33 @@ impl SetRules {
                 }));
             }
         }
-        Members {
-            members,
-            key: record.key,
-            rules: self,
-        }
     }
-}
 
-impl Members {
+    /// Reads the entries of some extents before a change.
+    pub(crate) fn before(&mut self, record: &Record, extents: Range<usize>) {
+        self.read(record, extents);
+        self.key = record.key;
+        std::mem::swap(&mut self.before, &mut self.now);
+    }
+
     /// Updates the sets after a change. `extents` are those in the places of the changed ones.
     pub(crate) fn update(
-        self,
+        &mut self,
         tiers: &mut [Tier],
         version: Version,
         record: &Record,
         extents: Range<usize>,
     ) {
-        let now = self.rules.members(record, extents);
-        let is_left = |member: &Member, others: &Self| {
-            self.key != now.key || others.members.binary_search(member).is_err()
+        self.read(record, extents);
+        let is_left = |member: &Member, others: &[Member]| {
+            self.key != record.key || others.binary_search(member).is_err()
         };
-        for was in self.members.iter().filter(|was| is_left(was, &now)) {
+        for was in self.before.iter().filter(|was| is_left(was, &self.now)) {
             tiers[was.tier.0].sets[was.set as usize].remove(self.key, was.start, was.len);
         }
-        for is in now.members.iter().filter(|is| is_left(is, &self)) {
+        for is in self.now.iter().filter(|is| is_left(is, &self.before)) {
             let set = &mut tiers[is.tier.0].sets[is.set as usize];
-            set.insert(now.key, (version, is.start), is.len);
-        }
-    }
-}
-
-impl Ledger {
-    pub(crate) fn set_rules(&self) -> SetRules {
-        SetRules {
-            last: self.last(),
-            differences: self.differences,
+            set.insert(record.key, (version, is.start), is.len);
         }
     }
 }

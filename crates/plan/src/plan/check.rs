@@ -197,14 +197,14 @@ impl Plan {
 
 impl Ledger {
     fn check_sets(&self) -> Checked {
-        let mut derived = self.tiers.clone();
+        let (mut derived, mut members) = (self.tiers.clone(), self.members.clone());
         derived
             .iter_mut()
             .for_each(|tier| tier.sets = Default::default());
         for (&version, record) in &self.records {
             let all = 0..record.extents.len();
-            let none = self.set_rules().members(record, 0..0);
-            none.update(&mut derived, version, record, all);
+            members.before(record, 0..0);
+            members.update(&mut derived, version, record, all);
         }
         let mut both = self.tiers.iter().zip(derived);
         let is_same = both.all(|(kept, derived)| kept.sets == derived.sets);

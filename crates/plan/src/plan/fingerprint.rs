@@ -94,6 +94,7 @@ impl Ledger {
             extents: _,
             unit: _,
             differences: _,
+            members: _,
             // Follows from the records.
             encoded_sizes: _,
             latest_encoding,
