@@ -2,7 +2,6 @@
 
 use crate::Version;
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An expected read.
@@ -40,34 +39,23 @@ impl Hints {
         self.queue.len()
     }
 
-    /// Appends a reading. Returns true if it is the next one of its version.
-    pub(crate) fn push_back(&mut self, version: Version) -> bool {
+    /// Appends a reading.
+    pub(crate) fn push_back(&mut self, version: Version) {
         let (sequence, next) = (self.behind(), None);
-        self.queue.insert(sequence, ExpectedRead { version, next });
-        match self.readings.entry(version) {
-            Entry::Vacant(entry) => {
-                entry.insert((sequence, sequence));
-                true
-            }
-            Entry::Occupied(mut entry) => {
-                let last = std::mem::replace(&mut entry.get_mut().1, sequence);
-                if let Some(last) = self.queue.get_mut(&last) {
-                    last.next = Some(sequence);
-                }
-                false
-            }
+        let (_, last) = self.readings.entry(version).or_insert((sequence, sequence));
+        if let Some(last) = self.queue.get_mut(&std::mem::replace(last, sequence)) {
+            last.next = Some(sequence);
         }
+        self.queue.insert(sequence, ExpectedRead { version, next });
     }
 
     /// Puts a reading before all others.
     pub(crate) fn push_front(&mut self, version: Version) {
         let first = self.queue.first_key_value();
         let sequence = first.map_or(FIRST, |(first, _)| first - 1);
-        let readings = self.readings.entry(version);
-        let mut next = None;
-        let of_version =
-            readings.and_modify(|(first, _)| next = Some(std::mem::replace(first, sequence)));
-        of_version.or_insert((sequence, sequence));
+        let next = self.next(version);
+        let (first, _) = self.readings.entry(version).or_insert((sequence, sequence));
+        *first = sequence;
         self.queue.insert(sequence, ExpectedRead { version, next });
     }
 
@@ -136,14 +124,12 @@ impl Hints {
         self.queue.remove(&sequence)?.next
     }
 
-    /// Notes that the version of this first reading is not written yet.
-    pub(crate) fn expect_write(&mut self, sequence: u64) {
-        self.unwritten.insert(sequence);
-    }
-
-    /// Notes that the version of this first reading is written.
-    pub(crate) fn written(&mut self, sequence: u64) {
-        self.unwritten.remove(&sequence);
+    /// Notes that the version of this first reading is written, or not yet.
+    pub(crate) fn set_written(&mut self, sequence: u64, is_written: bool) {
+        match is_written {
+            true => self.unwritten.remove(&sequence),
+            false => self.unwritten.insert(sequence),
+        };
     }
 
     /// Number of versions that are hinted and not written yet.
@@ -212,7 +198,7 @@ mod tests {
         assert_eq!((hints.distance(8), hints.distance(9)), (Some(3), Some(0)));
         hints.forget(8);
         hints.consume(9);
-        assert!(hints.push_back(5));
+        hints.push_back(5);
         assert_eq!(hints.next(5), Some(FIRST + 1));
         hints.push_front(6);
         assert_eq!(hints.from(0).collect::<Vec<_>>(), [6, 7, 5]);
@@ -229,8 +215,8 @@ mod tests {
     #[test]
     fn what_should_have_been_read_and_was_never_written_is_found() {
         let mut hints = hints(&[5, 6, 7]);
-        hints.expect_write(FIRST);
-        hints.expect_write(FIRST + 2);
+        hints.set_written(FIRST, false);
+        hints.set_written(FIRST + 2, false);
         let overdue = |before: u64| hints.overdue(FIRST + before);
         assert_eq!((overdue(0), overdue(1)), (None, Some(5)));
         hints.forget(5);

@@ -16,7 +16,7 @@ pub struct Ticket(pub u64);
 pub struct TransferId(pub u64);
 
 /// A tier by its position: 0 is the fastest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TierId(pub usize);
 
 impl TierId {

@@ -20,7 +20,8 @@ mod settled;
 pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes};
-pub(crate) use outlook::{FetchLimits, Outlook, Phase};
+pub(crate) use membership::{Members, Set};
+pub(crate) use outlook::{Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
 use crate::command::Command;
@@ -33,25 +34,21 @@ use crate::predictor::Predictor;
 use crate::record::{Extent, Record, Replica};
 use crate::reuse::{Contest, LastRead};
 use crate::space::Space;
-use crate::statistics::Counts;
+use crate::statistics::{Eviction, Statistics, TierStatistics};
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+use std::sync::{Arc, Mutex};
 
 /// The ledger's data about one tier.
 #[derive(Debug, Clone)]
 pub(crate) struct Tier {
     pub(crate) config: TierConfig,
     pub(crate) space: Space,
-    pub(crate) clean: Ranked,
-    pub(crate) superseded: Ranked,
-    pub(crate) dirty: Ranked,
-    pub(crate) sinkable: Ranked,
-    pub(crate) promotable: Ranked,
+    /// The sets of its replicas, by [`Set`].
+    pub(crate) sets: [Ranked; 5],
     /// Versions taken in that are not whole here or lower, by the tick of that; kept for the lowest tier and for eager
     /// ones. The lowest tier is owed a version until it has all that the version builds upon, too.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
@@ -66,7 +63,7 @@ pub(crate) struct Tier {
     pub(crate) vacating: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ledger {
     pub(crate) tiers: Vec<Tier>,
     pub(crate) records: HashMap<Version, Record>,
@@ -76,10 +73,12 @@ pub(crate) struct Ledger {
     pub(crate) hints_reach_far: bool,
     pub(crate) predictor: Predictor,
     pub(crate) order: Order,
+    /// The targets along the order of use, found anew before anything moves.
+    pub(crate) outlook: Outlook,
     /// Chooses the order of versions without hints.
     pub(crate) contest: Contest,
     pub(crate) last_read: LastRead,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: Arc<dyn Policy>,
     /// Chooses the neighbours to evict if the policy wants every version in one run.
     pub(crate) windows: Option<windows::Windows>,
     pub(crate) after_restore: AfterRestore,
@@ -87,6 +86,8 @@ pub(crate) struct Ledger {
     /// Extents begin at multiples of this many bytes of their version: the largest alignment of a tier.
     pub(crate) unit: u64,
     pub(crate) differences: Option<Differences>,
+    /// Keeps the sets up with each change.
+    pub(crate) members: Members,
     /// Bytes of the encoded versions, and bytes of their differences.
     pub(crate) encoded_sizes: EncodedSizes,
     /// The version whose difference was asked for last: the next one can build upon it.
@@ -99,11 +100,10 @@ pub(crate) struct Ledger {
     pub(crate) failing: BTreeSet<Version>,
     /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
-    pub(crate) counts: Counts,
-    /// A move that the life cycle does not allow: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
-    pub(crate) illegal: Option<IllegalMove>,
-    /// Memory of the [sets before a change](membership::SetRules::before), used again so that no change allocates.
-    pub(crate) member_buffer: Vec<membership::Member>,
+    /// All counts but the present sizes of the tiers.
+    pub(crate) statistics: Statistics,
+    /// Evictions that were not taken yet; `None` if they are not recorded.
+    pub(crate) evictions: Option<Vec<Eviction>>,
 }
 
 impl Ledger {
@@ -120,7 +120,7 @@ impl Ledger {
         }
         let last = count - 1;
         let windows = config.policy.windows().map(|chooser| windows::Windows {
-            chooser,
+            chooser: Arc::new(Mutex::new(chooser)),
             awaited: Vec::new(),
         });
         let mut tiers = Vec::new();
@@ -141,11 +141,7 @@ impl Ledger {
             }
             tiers.push(Tier {
                 space,
-                clean: Ranked::default(),
-                superseded: Ranked::default(),
-                dirty: Ranked::default(),
-                sinkable: Ranked::default(),
-                promotable: Ranked::default(),
+                sets: Default::default(),
                 owed: (config.eager || tier == last).then(BTreeSet::new),
                 unsent: BTreeSet::new(),
                 callers: 0,
@@ -158,7 +154,11 @@ impl Ledger {
         let unit = units.max().unwrap_or(1);
         let least = config.extents.least.max(1).next_multiple_of(unit);
         Ok(Self {
-            counts: Counts::new(tiers.len()),
+            statistics: Statistics {
+                tiers: vec![TierStatistics::default(); tiers.len()],
+                ..Statistics::default()
+            },
+            evictions: None,
             unit,
             tiers,
             records: HashMap::new(),
@@ -167,24 +167,24 @@ impl Ledger {
             hints_reach_far: false,
             predictor: Predictor::default(),
             order: Order::over(last + 1),
+            outlook: Outlook::default(),
             contest: Contest::new(last + 1),
             last_read: LastRead::default(),
             windows,
-            policy: config.policy,
+            policy: config.policy.into(),
             after_restore: config.after_restore,
             extents: ExtentSize {
                 least,
                 most: config.extents.most.max(least).next_multiple_of(unit),
             },
             differences: config.differences,
+            members: Members::new(TierId(last), config.differences),
             encoded_sizes: EncodedSizes::default(),
             latest_encoding: None,
             tick: 0,
             commands: Vec::new(),
             failing: BTreeSet::new(),
             settled: Vec::new(),
-            illegal: None,
-            member_buffer: Vec::new(),
         })
     }
 
@@ -273,46 +273,31 @@ impl Ledger {
         record.map_or(&[], |record| &record.dependents)
     }
 
-    /// Makes a move of the life cycle.
-    pub(crate) fn advance(illegal: &mut Option<IllegalMove>, state: &mut State, step: Move) {
-        match state.on(step) {
-            Ok(next) => *state = next,
-            Err(found) => {
-                illegal.get_or_insert(found);
-            }
-        }
-    }
-
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn key_of(&self, version: Version, record: &Record) -> Key {
-        Self::key(&*self.policy, &self.hints, version, record)
-    }
-
     /// Changes one extent.
     pub(crate) fn change<R>(
         &mut self,
         (version, start): ExtentId,
-        change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Extent) -> R,
     ) -> Option<R> {
         let one = |record: &Record| record.index_of(start).map(|at| at..at + 1);
-        self.change_extents(version, one, |record, at, illegal| {
-            change(&mut record.extents[at.start], illegal)
+        self.change_extents(version, one, |record, at, _| {
+            change(&mut record.extents[at.start])
         })
     }
 
-    /// Changes these of a version's extents, and nothing upon which its place in the order of use or its form depends.
+    /// Changes these of a version's extents, of which there may be more or fewer afterwards, and nothing upon which its place in the order of use
+    /// or its form depends.
     pub(crate) fn change_extents<R>(
         &mut self,
         version: Version,
         which: impl FnOnce(&Record) -> Option<Range<usize>>,
-        change: impl FnOnce(&mut Record, Range<usize>, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Record, &mut Range<usize>, &mut [Tier]) -> R,
     ) -> Option<R> {
-        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
-        let at = which(record)?;
-        let before = rules.before(record, at.clone(), &mut self.member_buffer);
-        let result = change(record, at.clone(), &mut self.illegal);
-        before.update(&mut self.tiers, version, record, at);
+        let mut at = which(record)?;
+        self.members.before(record, at.clone());
+        let result = change(record, &mut at, &mut self.tiers);
+        self.members.update(&mut self.tiers, version, record, at);
         Some(result)
     }
 
@@ -320,13 +305,13 @@ impl Ledger {
     pub(crate) fn change_record<R>(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
+        change: impl FnOnce(&mut Record) -> R,
     ) -> Option<R> {
-        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
         let (use_before, sizes_before) = (record.use_so_far(), EncodedSizes::of(record));
-        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
-        let result = change(record, &mut self.illegal);
+        let all = 0..record.extents.len();
+        self.members.before(record, all.clone());
+        let result = change(record);
         if record.use_so_far() != use_before {
             // Entered before left, so that nodes that hold both places stay.
             self.contest.enter(record.use_so_far());
@@ -343,7 +328,7 @@ impl Ledger {
             self.order.leave(record.key, weight);
             (record.asked, record.key) = (asked, key);
         }
-        before.update(&mut self.tiers, version, record, 0..record.extents.len());
+        self.members.update(&mut self.tiers, version, record, all);
         Some(result)
     }
 
@@ -353,11 +338,16 @@ impl Ledger {
         let last = self.last_read.leave_for(version);
         let moves = |last: &Version| self.records.get(last).is_some_and(|r| r.reuse != followed);
         if let Some(last) = last.filter(moves) {
-            self.change_record(last, |record, _| record.reuse = followed);
+            self.change_record(last, |record| record.reuse = followed);
         }
     }
 
-    fn key(policy: &dyn Policy, hints: &Hints, version: Version, record: &Record) -> Key {
+    pub(crate) fn key(
+        policy: &dyn Policy,
+        hints: &Hints,
+        version: Version,
+        record: &Record,
+    ) -> Key {
         Key::new(policy.standing(&Usage {
             version,
             bytes: record.size,
@@ -374,25 +364,13 @@ impl Ledger {
     /// Inserts a version without extents.
     pub(crate) fn insert(&mut self, version: Version, size: u64, produced: bool, adopted: bool) {
         self.settle_hint(version, true);
-        let unknown = Key::new(crate::Standing::Waiting(0));
         let mut record = Record {
             size,
-            asked: unknown,
-            key: unknown,
             written: self.tick,
-            read: None,
-            reads: 0,
             reuse: self.contest.followed(),
-            extents: SmallVec::new(),
-            readers: 0,
-            waiting: Vec::new(),
-            is_taken_in: false,
             produced,
-            discarded: false,
-            unreadable: false,
             adopted,
-            form: None,
-            dependents: Vec::new(),
+            ..Record::default()
         };
         record.asked = Self::key(&*self.policy, &self.hints, version, &record);
         record.key = self.order.free(record.asked);
@@ -424,62 +402,43 @@ impl Ledger {
         let Some(first) = self.hints.next(version) else {
             return;
         };
-        let key = Key::new(crate::Standing::Known(first));
-        let follows = self.policy.follows_hints();
-        match is_there {
-            true => {
-                self.hints.written(first);
-                if follows {
-                    self.order.leave(key, Weight::UNWRITTEN);
-                }
-            }
-            false => {
-                self.hints.expect_write(first);
-                if follows {
-                    self.order.enter(key, Weight::UNWRITTEN);
-                }
-            }
+        self.hints.set_written(first, is_there);
+        if self.policy.follows_hints() {
+            let change = if is_there { Order::leave } else { Order::enter };
+            let key = Key::new(crate::Standing::Known(first));
+            change(&mut self.order, key, Weight::UNWRITTEN);
         }
     }
 
-    /// Adds a reading of `version` behind all that the application named before.
-    pub(crate) fn hint(&mut self, version: Version) {
-        if self.discarded.contains(version) {
-            return;
+    /// Changes the readings of a version that are to come, and with them its place in the order of use.
+    pub(crate) fn change_hints<R>(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Hints, Version) -> R,
+    ) -> R {
+        let is_there = self.records.contains_key(&version);
+        if !is_there {
+            self.settle_hint(version, true);
         }
-        if self.hints.push_back(version) {
-            self.hinted(version);
+        let result = change(&mut self.hints, version);
+        match is_there {
+            true => drop(self.change_record(version, |_| ())),
+            false => self.settle_hint(version, false),
         }
+        result
     }
 
     /// Adds a reading of `version` before all that the application named before.
     pub(crate) fn hint_next(&mut self, version: Version) {
-        if self.discarded.contains(version) {
-            return;
-        }
-        if !self.records.contains_key(&version) {
-            self.settle_hint(version, true);
-        }
-        self.hints.push_front(version);
-        self.hinted(version);
-    }
-
-    /// Gives a version the place of its first reading, which is a new one.
-    fn hinted(&mut self, version: Version) {
-        if self.change_record(version, |_, _| ()).is_none() {
-            self.settle_hint(version, false);
+        if !self.discarded.contains(version) {
+            self.change_hints(version, Hints::push_front);
         }
     }
 
     /// Removes the readings of `version`.
     pub(crate) fn forget_hints(&mut self, version: Version) {
-        if self.hints.next(version).is_none() {
-            return;
+        if self.hints.next(version).is_some() {
+            self.change_hints(version, Hints::forget);
         }
-        if !self.records.contains_key(&version) {
-            self.settle_hint(version, true);
-        }
-        self.hints.forget(version);
-        self.change_record(version, |_, _| ());
     }
 }

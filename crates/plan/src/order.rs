@@ -14,7 +14,7 @@ const WAITING: u64 = 2 << SHIFT;
 const PASSED: u64 = 3 << SHIFT;
 
 /// A version's place in the order, as long as its standing does not change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 
 impl Key {
@@ -41,7 +41,7 @@ impl Key {
 }
 
 /// The time of a version's next use: the smaller, the sooner. Positions change with the direction of waiting versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 impl Position {
@@ -205,24 +205,10 @@ impl Order {
         }
         Point::LAST
     }
-
-    /// Returns the bytes of all versions before a key.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn before(&self, key: Key, each: u64) -> u64 {
-        let class = key.class();
-        let mut sum = Weight::default();
-        self.classes[..class].iter().for_each(|s| sum += s.total());
-        let (sums, number) = (&self.classes[class], key.number());
-        match key.is_waiting() {
-            true => sum += Weight::written(self.scan.before(sums, number)),
-            false => sum += sums.before(number),
-        }
-        sum.at(each)
-    }
 }
 
 /// Extents in the order of use; those of one version in ascending order.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranked {
     entries: BTreeMap<(Key, u64), Version>,
     /// Bytes of all extents.
@@ -261,16 +247,9 @@ impl Ranked {
         self.entries.range(range).map(Self::entry)
     }
 
-    /// Returns the first extent of the versions with keys in a range, from its front or from its back.
-    fn first_in(&self, keys: RangeInclusive<u64>, from_back: bool) -> Option<(Key, ExtentId)> {
-        let mut range = self.class(keys);
-        match from_back {
-            false => range.next(),
-            true => {
-                let (key, _) = range.next_back()?;
-                self.class(key.0..=key.0).next()
-            }
-        }
+    /// Returns the extents of one version.
+    fn of(&self, key: Key) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        self.class(key.0..=key.0)
     }
 
     /// Returns the last extent that begins before a point and belongs to the version at that point.
@@ -285,46 +264,35 @@ impl Ranked {
         let key = order.key(from.position);
         let here = (key, from.byte)..=(key, u64::MAX);
         let here = self.entries.range(here).next().map(Self::entry);
-        here.or_else(|| self.soonest_of_versions(order, from.position.0.checked_add(1)?))
+        here.or_else(|| {
+            let behind = from.position.0.checked_add(1)?;
+            let (key, _) = self.from(order, behind).next()?;
+            self.of(key).next()
+        })
     }
 
-    /// Returns the soonest-used extent at or behind a position.
-    fn soonest_of_versions(&self, order: &Order, from: u64) -> Option<(Key, ExtentId)> {
-        let before = (from < WAITING).then(|| self.first_in(from..=WAITING - 1, false));
-        let waiting = || {
-            let mut runs = (from < PASSED).then(|| order.waiting(from.max(WAITING) & MASK))?;
-            runs.find_map(|run| self.first_in(run, order.goes_down()))
-        };
-        let passed = || self.first_in(from.max(PASSED)..=u64::MAX, false);
-        before.flatten().or_else(waiting).or_else(passed)
-    }
-
-    /// Returns the soonest-used extent.
+    /// Returns the first extent of the soonest-used version.
     pub(crate) fn soonest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        self.soonest_of_versions(order, 0)
+        let (key, _) = self.from(order, 0).next()?;
+        self.of(key).next()
     }
 
     /// Returns the last extent of the latest-used version.
     pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        let last = self.entries.last_key_value().map(Self::entry)?;
-        if !last.0.is_waiting() {
-            return Some(last);
-        }
-        let mut ends = order.waiting(0).rev().map(|run| match order.goes_down() {
-            true => self.class(run).next(),
-            false => self.class(run).next_back(),
-        });
-        let (key, _) = ends.find_map(|end| end)?;
-        self.class(key.0..=key.0).next_back()
+        let (key, _) = self.latest_first(order).next()?;
+        self.of(key).next_back()
     }
 
-    /// Returns the extents from the soonest used on.
-    pub(crate) fn soonest_first(
+    /// Returns the extents at or behind a position, from the soonest used on.
+    fn from(
         &self,
         order: &Order,
+        from: u64,
     ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
         let goes_down = order.goes_down();
-        let waiting = order.waiting(0).flat_map(move |run| {
+        let before = (from < WAITING).then(|| self.class(from..=WAITING - 1));
+        let waiting = (from < PASSED).then(|| order.waiting(from.max(WAITING) & MASK));
+        let waiting = waiting.into_iter().flatten().flat_map(move |run| {
             let run = self.class(run);
             let (up, down) = match goes_down {
                 true => (None, Some(run.rev())),
@@ -332,20 +300,23 @@ impl Ranked {
             };
             up.into_iter().flatten().chain(down.into_iter().flatten())
         });
-        self.class(0..=WAITING - 1)
+        let before = before.into_iter().flatten();
+        before
             .chain(waiting)
-            .chain(self.class(PASSED..=u64::MAX))
+            .chain(self.class(from.max(PASSED)..=u64::MAX))
+    }
+
+    /// Returns the extents from the soonest used on.
+    pub(crate) fn soonest_first(
+        &self,
+        order: &Order,
+    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        self.from(order, 0)
     }
 
     /// Returns the extents from the latest used on.
     pub(crate) fn latest_first(&self, order: &Order) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
         self.soonest_first(order).rev()
-    }
-
-    /// Returns every extent in the order of keys.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
-        self.entries.iter().map(Self::entry)
     }
 }
 
@@ -432,11 +403,6 @@ mod tests {
                 byte: most - (sum - item.2),
             });
             prop_assert_eq!(order.boundary(most, 0), expected);
-            let mut sum = 0;
-            for item in &list {
-                prop_assert_eq!(order.before(item.1, 0), sum);
-                sum += item.2;
-            }
             let first = list.first().map(|item| item.1);
             let last = list.last().map(|item| item.1);
             prop_assert_eq!(ranked.soonest(&order).map(|(key, (_, start))| (key, start)), first.map(|key| (key, 0)));

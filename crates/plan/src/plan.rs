@@ -9,8 +9,6 @@ mod writing;
 
 #[cfg(any(test, feature = "check"))]
 mod check;
-#[cfg(feature = "check")]
-mod copy;
 #[cfg(any(test, feature = "check"))]
 mod fingerprint;
 
@@ -23,13 +21,13 @@ use crate::config::{AfterRestore, ConfigError, PlanConfig};
 use crate::event::{Event, Misuse, Stored, TransferFailure};
 use crate::ledger::{Ledger, Outlook, Phase};
 use crate::record::{Extent, Replica};
-use crate::statistics::{Eviction, EvictionCause, Statistics, TierStatistics};
-use crate::traffic::{Pressure, Traffic};
+use crate::statistics::{Eviction, EvictionCause, Statistics};
+use crate::traffic::Traffic;
 use crate::{TierId, TransferId, Version};
 use calls::Calls;
 
-/// The plan: which bytes go where, and when. See the [crate](crate).
-#[derive(Debug)]
+/// The plan: which bytes go where, and when. See the [crate](crate). Copies share the policy.
+#[derive(Debug, Clone)]
 pub struct Plan {
     traffic: Traffic,
     calls: Calls,
@@ -161,7 +159,8 @@ impl Plan {
         id: TransferId,
         outcome: Result<Option<Stored>, TransferFailure>,
     ) -> Result<(), Misuse> {
-        for version in self.traffic.ended(id, outcome)? {
+        self.traffic.take_in(id, outcome)?;
+        for version in std::mem::take(&mut self.traffic.ended) {
             self.settle(version);
         }
         Ok(())
@@ -187,16 +186,12 @@ impl Plan {
             return self.answer_waits();
         }
         loop {
-            let outlook = Outlook::new(self.ledger(), &self.phase);
+            self.look_out();
             self.vacate();
-            self.admit(&outlook);
-            let pressure = Pressure {
-                write_waits: self.calls.is_any_blocked(),
-                settles: self.calls.is_any_waiting(),
-                has_begun: self.phase.has_begun,
-                fetch_limits: self.phase.fetch_limits(self.ledger()),
-            };
-            self.traffic.run(&outlook, pressure);
+            self.admit();
+            self.traffic.write_waits = self.calls.is_any_blocked();
+            self.traffic.settles = self.calls.is_any_waiting();
+            self.traffic.run();
             if self.resume() {
                 continue;
             }
@@ -204,11 +199,16 @@ impl Plan {
                 break;
             }
             // Nothing is under way that could make room.
-            self.pass_by_or_refuse(&outlook);
+            self.pass_by_or_refuse();
         }
         self.vacate();
         self.answer_suspending();
         self.answer_waits();
+    }
+
+    /// Finds the target of every byte anew.
+    fn look_out(&mut self) {
+        self.ledger_mut().outlook = Outlook::new(self.ledger(), &self.phase);
     }
 
     /// Returns true if nothing is under way that could change anything: no transfer, and no caller in the middle of a
@@ -233,7 +233,7 @@ impl Plan {
     /// Gives up `version`: the application will not ask for it again.
     fn discard(&mut self, version: Version) {
         self.ledger_mut().last_read.discard(version);
-        let under_way = self.ledger_mut().discard(version, |_, _| ());
+        let under_way = self.ledger_mut().discard(version, |_| ());
         self.discarded(version, under_way);
     }
 
@@ -449,30 +449,23 @@ impl Plan {
     /// Returns a snapshot of the counts.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let ledger = self.ledger();
-        let tiers = ledger.tiers.iter().zip(&ledger.counts.tiers);
-        let tiers = tiers.map(|(tier, counts)| TierStatistics {
-            capacity: tier.space.capacity(),
-            limit: tier.space.limit(),
-            used_bytes: tier.space.used(),
-            ..*counts
-        });
-        Statistics {
-            tiers: tiers.collect(),
-            hops: ledger.counts.hops.clone(),
-            prefetch_distance: ledger.counts.prefetch_distance,
-            pruned: ledger.counts.pruned,
+        let mut statistics = self.ledger().statistics.clone();
+        for (counts, tier) in statistics.tiers.iter_mut().zip(&self.ledger().tiers) {
+            counts.capacity = tier.space.capacity();
+            counts.limit = tier.space.limit();
+            counts.used_bytes = tier.space.used();
         }
+        statistics
     }
 
     /// Records evictions from now on, for [`Plan::take_evictions`].
     pub fn keep_evictions(&mut self) {
-        self.ledger_mut().counts.evictions.get_or_insert_default();
+        self.ledger_mut().evictions.get_or_insert_default();
     }
 
     /// Returns the evictions since the last call, if they are recorded.
     pub fn take_evictions(&mut self) -> Vec<Eviction> {
-        let evictions = self.ledger_mut().counts.evictions.as_mut();
+        let evictions = self.ledger_mut().evictions.as_mut();
         evictions.map(std::mem::take).unwrap_or_default()
     }
 

@@ -1,15 +1,5 @@
 //! Policies order the use of versions; all else follows from that order.
 
-mod fifo;
-mod lru;
-mod residency;
-mod score;
-
-pub use fifo::Fifo;
-pub use lru::Lru;
-pub use residency::Residency;
-pub use score::Score;
-
 use crate::Version;
 use crate::reuse::Reuse;
 
@@ -51,7 +41,7 @@ pub enum Standing {
 ///
 /// A policy is pure. The plan asks again whenever a version's [`Usage`] has changed. Numbers up to 2⁶² are
 /// distinguished.
-pub trait Policy: std::fmt::Debug + Send {
+pub trait Policy: std::fmt::Debug + Send + Sync {
     /// Returns a version's standing: best one of its own. Versions with equal ones get places beside each other, which may
     /// lie among those of the standings next to theirs.
     fn standing(&self, usage: &Usage) -> Standing;
@@ -77,4 +67,89 @@ pub trait Policy: std::fmt::Debug + Send {
 
     /// The name by which the policy is chosen and reported.
     fn name(&self) -> &'static str;
+}
+
+/// The default: hinted versions in the order of the hints, then predicted ones, then the others in the [order](Reuse) that cost least lately.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Residency;
+
+impl Policy for Residency {
+    fn standing(&self, usage: &Usage) -> Standing {
+        match (usage.hinted, usage.reuse, usage.read) {
+            (Some(sequence), _, _) => Standing::Known(sequence),
+            (None, Reuse::Recency, read) => Standing::Recent(read.unwrap_or(usage.written)),
+            (None, Reuse::Age, _) => Standing::Recent(usage.written),
+            (None, Reuse::Scan, None) => Standing::Waiting(usage.written),
+            (None, Reuse::Scan, Some(read)) => Standing::Passed(read),
+        }
+    }
+
+    fn predicts(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &'static str {
+        "residency"
+    }
+}
+
+/// HPDC'23's gap-aware window scorer on contiguous caches (§4.2): the baseline that residency is measured against.
+///
+/// Every version lies in one run of each tier. Room is made by evicting the window of neighbours that waits least until
+/// it can be evicted and is read farthest ahead ([`tierflow_evict::Score`]). A copy can be evicted once it is flushed, or, if
+/// it was fetched for a hint, once it is read; the waits are foreseen from the bytes that are flushed and read before
+/// (`predict_evictable`). A window that was chosen is waited for. Only a caller that waits for room itself does not wait for
+/// reads, as it cannot read meanwhile. Every version is written down as soon as possible. A version is fetched for a hint alone, into the
+/// fastest tier as soon as a window is free there. A choice is O(N) in the copies of the tier, and a sort of those that are still to be flushed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Score;
+
+impl Policy for Score {
+    fn standing(&self, usage: &Usage) -> Standing {
+        Residency.standing(usage)
+    }
+
+    fn windows(&self) -> Option<Box<dyn tierflow_evict::Policy + Send>> {
+        Some(Box::new(tierflow_evict::Score))
+    }
+
+    fn name(&self) -> &'static str {
+        "score"
+    }
+}
+
+/// Least recently used, written or read, goes first; hints do not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lru;
+
+impl Policy for Lru {
+    fn standing(&self, usage: &Usage) -> Standing {
+        Standing::Recent(usage.read.unwrap_or(usage.written))
+    }
+
+    fn follows_hints(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "lru"
+    }
+}
+
+/// First in, first out; hints do not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fifo;
+
+impl Policy for Fifo {
+    fn standing(&self, usage: &Usage) -> Standing {
+        Standing::Recent(usage.written)
+    }
+
+    fn follows_hints(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
 }

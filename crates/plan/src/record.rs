@@ -5,7 +5,7 @@ use crate::order::Key;
 use crate::reuse::{Reuse, UseSoFar};
 use crate::{Ticket, TierId, TransferId, Version};
 use smallvec::SmallVec;
-use tierflow_lifecycle::State;
+use tierflow_lifecycle::{Event as Move, State};
 
 /// The form of a version on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,17 +51,37 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// A replica that nobody reads and no transfer fills.
-    pub(crate) fn new(tier: TierId, state: State, offset: u64, size: u64) -> Self {
-        Self {
+    /// A replica whose bytes begin to come, by no transfer so far.
+    pub(crate) fn new(tier: TierId, began: Move, offset: u64, size: u64) -> Self {
+        let mut replica = Self {
             tier,
-            state,
+            state: State::Init,
             readers: 0,
             arriving: None,
             offset,
             size,
             damaged: false,
+        };
+        replica.advance(began);
+        replica
+    }
+
+    /// Makes a move of the life cycle.
+    pub(crate) fn advance(&mut self, step: Move) {
+        match self.state.on(step) {
+            Ok(next) => self.state = next,
+            Err(illegal) => debug_assert!(false, "{illegal}"),
         }
+    }
+
+    /// Makes the last moves of a replica that is given up. `has_below`: a lower tier has the bytes, too.
+    pub(crate) fn advance_to_end(&mut self, has_below: bool) {
+        match self.state {
+            State::ReadComplete if has_below => self.advance(Move::Unpinned),
+            State::WriteComplete | State::ReadComplete => self.advance(Move::Consumed),
+            _ => {}
+        }
+        self.advance(Move::Evicted);
     }
 
     /// Returns true if all bytes are there.
@@ -201,7 +221,7 @@ pub(crate) fn count(readers: &mut u32, begin: bool) {
 }
 
 /// The plan's record of one version.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
     pub(crate) size: u64,
     /// The place that the policy asks for.

@@ -86,35 +86,32 @@ pub(crate) struct Contest {
     costs: Costs,
 }
 
-/// The costs of the orders, less the least of them, and the order that is followed.
+/// Scans from an end, and from the version read last on, in both directions.
+const SCANS: usize = 4;
+
+/// The places of recency and age behind the scans.
+const RECENCY: usize = SCANS;
+const AGE: usize = SCANS + 1;
+
+/// The costs of the orders, and the order that is followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Costs {
-    /// Of the [scans](Contest::scans).
-    of_scans: [u64; SCANS],
+    /// Of the [scans](Contest::scans), of recency and of age, less the least of them.
+    of: [u64; SCANS + 2],
     /// The number of the scan that costs least.
     scan: usize,
-    of_recency: u64,
-    of_age: u64,
     /// Bytes read, halved with the costs.
     observed: u64,
     followed: Reuse,
 }
 
-/// Scans from an end, and from the version read last on, in both directions.
-const SCANS: usize = 4;
-
 impl Costs {
     fn of(&self, order: Reuse) -> u64 {
-        match order {
-            Reuse::Scan => self.of_scans[self.scan],
-            Reuse::Recency => self.of_recency,
-            Reuse::Age => self.of_age,
-        }
-    }
-
-    fn each(&mut self) -> impl Iterator<Item = &mut u64> {
-        let others = [&mut self.of_recency, &mut self.of_age];
-        self.of_scans.iter_mut().chain(others)
+        self.of[match order {
+            Reuse::Scan => self.scan,
+            Reuse::Recency => RECENCY,
+            Reuse::Age => AGE,
+        }]
     }
 }
 
@@ -200,12 +197,10 @@ impl Contest {
         costs.observed = costs.observed.saturating_add(version.bytes);
         let is_over = costs.observed > held;
         costs.observed >>= u32::from(is_over);
-        let least = costs.each().map(|cost| *cost).min().unwrap_or(0);
-        costs
-            .each()
-            .for_each(|cost| *cost = (*cost - least) >> u32::from(is_over));
-        let best = (0..SCANS).min_by_key(|&scan| costs.of_scans[scan]);
-        let is_better = |&best: &usize| costs.of_scans[best] < costs.of_scans[costs.scan];
+        let least = costs.of.into_iter().min().unwrap_or(0);
+        costs.of = costs.of.map(|cost| (cost - least) >> u32::from(is_over));
+        let best = (0..SCANS).min_by_key(|&scan| costs.of[scan]);
+        let is_better = |&best: &usize| costs.of[best] < costs.of[costs.scan];
         costs.scan = best.filter(is_better).unwrap_or(costs.scan);
         let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
         let best = orders.min_by_key(|&order| costs.of(order));
@@ -247,7 +242,7 @@ impl Contest {
             twice(below(recency)),
             below(age),
         ];
-        for (cost, more) in self.costs.each().zip(added) {
+        for (cost, more) in self.costs.of.iter_mut().zip(added) {
             *cost = cost.saturating_add(more);
         }
     }
@@ -316,9 +311,7 @@ mod tests {
                         contest.observe(before, &reaches);
                         let least = expected.iter().min().copied().unwrap_or(0);
                         let halved = u32::from(before.bytes > held.values().map(|u| u.bytes).sum());
-                        let costs: Vec<_> = contest.costs.each().map(|cost| *cost).collect();
-                        let expected: Vec<_> = expected.iter().map(|cost| (cost - least) >> halved).collect();
-                        prop_assert_eq!(costs, expected);
+                        prop_assert_eq!(contest.costs.of, expected.map(|cost| (cost - least) >> halved));
                         let after = UseSoFar { read: Some(tick), ..before };
                         contest.enter(after);
                         contest.leave(before);

@@ -106,7 +106,7 @@ impl PrefetchDistance {
 }
 
 /// Counts of one hop between two tiers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HopStatistics {
     /// The tier that was read; of several, the slowest.
     pub from: TierId,
@@ -139,56 +139,32 @@ pub struct Statistics {
     pub pruned: u64,
 }
 
-/// The growing counts.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
-    pub(crate) tiers: Vec<TierStatistics>,
-    pub(crate) hops: Vec<HopStatistics>,
-    pub(crate) prefetch_distance: PrefetchDistance,
-    pub(crate) pruned: u64,
-    /// Evictions that were not taken yet; `None` if they are not recorded.
-    pub(crate) evictions: Option<Vec<Eviction>>,
-}
-
-impl Counts {
-    pub(crate) fn new(tiers: usize) -> Self {
-        Self {
-            tiers: vec![TierStatistics::default(); tiers],
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn evicted(&mut self, eviction: Eviction, unread: bool) {
-        let tier = &mut self.tiers[eviction.tier.0];
+impl Statistics {
+    /// Counts a replica that was given up. `unread`: it was prefetched and not consumed.
+    pub(crate) fn evicted(&mut self, tier: TierId, cause: EvictionCause, unread: bool) {
+        let tier = &mut self.tiers[tier.0];
         tier.evictions += 1;
         tier.dropped_prefetches += u64::from(unread);
-        *match eviction.cause {
+        *match cause {
             EvictionCause::Checkpoint => &mut tier.evicted_for_checkpoints,
             EvictionCause::Flush => &mut tier.evicted_for_flushes,
             EvictionCause::Prefetch => &mut tier.evicted_for_prefetches,
             EvictionCause::Limit => &mut tier.evicted_for_limits,
         } += 1;
-        if let Some(evictions) = &mut self.evictions {
-            evictions.push(eviction);
-        }
     }
 
     pub(crate) fn hop(&mut self, from: TierId, to: TierId) -> &mut HopStatistics {
-        let known = self.hops.iter().position(|h| (h.from, h.to) == (from, to));
+        let hops = &mut self.hops;
+        let known = hops.iter().position(|h| (h.from, h.to) == (from, to));
         let index = known.unwrap_or_else(|| {
-            self.hops.push(HopStatistics {
+            hops.push(HopStatistics {
                 from,
                 to,
-                transfers: 0,
-                bytes: 0,
-                busy_ns: 0,
-                cancelled: 0,
-                failed: 0,
-                arrived_ns: 0,
+                ..HopStatistics::default()
             });
-            self.hops.len() - 1
+            hops.len() - 1
         });
-        &mut self.hops[index]
+        &mut hops[index]
     }
 }
 

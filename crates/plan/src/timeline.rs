@@ -54,6 +54,7 @@ pub struct Timeline {
     notes: Vec<(&'static str, String)>,
     entries: VecDeque<Entry>,
     limit: usize,
+    /// Entries that were dropped for newer ones.
     lost: u64,
 }
 
@@ -110,24 +111,6 @@ impl Timeline {
             self.lost += 1;
         }
         self.entries.push_back(entry);
-    }
-
-    /// Returns the number of entries that are kept.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Returns true if there is no entry.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Returns the number of entries that were dropped for newer ones.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.lost
     }
 
     /// Writes all entries as one JSON object in the Chrome trace format (times in µs, to the ns).
@@ -273,7 +256,7 @@ mod tests {
         timeline.span(a, what("flush", Some(2)), 1_234_567, 1_236_067);
         timeline.moment(b, what("evict", None), 42);
         timeline.note("counts", "calls{name=\"a\"} 7\n".to_owned());
-        assert_eq!((timeline.len(), timeline.lost()), (2, 1));
+        assert_eq!((timeline.entries.len(), timeline.lost), (2, 1));
         // As `Timeline` says.
         assert_eq!(size_of::<Entry>(), 88);
         let mut text = Vec::new();

@@ -3,7 +3,7 @@
 mod links;
 mod pace;
 
-pub(crate) use links::{Pressure, Suspension};
+pub(crate) use links::Suspension;
 
 use crate::command::{Coding, Command, Piece, Place, Transfer};
 use crate::config::TierConfig;
@@ -87,7 +87,7 @@ impl Depth {
 }
 
 /// The ledger, and the transfers under way between its tiers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Traffic {
     pub(crate) ledger: Ledger,
     pub(crate) flights: HashMap<TransferId, Flight>,
@@ -95,10 +95,16 @@ pub(crate) struct Traffic {
     pub(crate) next: u64,
     /// The driver's clock, in ns.
     pub(crate) now_ns: u64,
+    /// True if a checkpoint waits for room.
+    pub(crate) write_waits: bool,
+    /// True if a call waits for everything to be on the lowest tier.
+    pub(crate) settles: bool,
     /// True if prefetches found no room: the replicas that hold it are to be written back.
     pub(crate) prefetch_blocked: bool,
     /// The measured speed of writes to the lowest tier.
     pub(crate) pace: Pace,
+    /// Versions whose transfers ended, since that was last handled.
+    pub(crate) ended: Vec<Version>,
     /// Set while the application is about to be preempted.
     pub(crate) suspension: Option<Suspension>,
 }
@@ -110,8 +116,11 @@ impl Traffic {
             depths: vec![Depths::default(); ledger.tiers.len()],
             next: 0,
             now_ns: 0,
+            write_waits: false,
+            settles: false,
             prefetch_blocked: false,
             pace: Pace::default(),
+            ended: Vec::new(),
             suspension: None,
             ledger,
         }
@@ -251,30 +260,21 @@ impl Traffic {
         Ok(())
     }
 
-    /// Handles a transfer that delivered, or did not. Returns the versions whose transfers ended.
-    pub(crate) fn ended(
+    /// Handles a transfer that delivered, or did not. Notes the versions whose transfers [ended](Self::ended).
+    pub(crate) fn take_in(
         &mut self,
         id: TransferId,
         outcome: Result<Option<Stored>, TransferFailure>,
-    ) -> Result<Vec<Version>, Misuse> {
-        if self.has_arrived(id) {
-            return Err(Misuse::NoTransfer(id));
-        }
-        let mut ended = Vec::new();
+    ) -> Result<(), Misuse> {
         match outcome {
-            Ok(stored) => self.finish(id, stored, &mut ended)?,
-            Err(why) => self.fail(id, why, &mut ended)?,
+            _ if self.has_arrived(id) => Err(Misuse::NoTransfer(id)),
+            Ok(stored) => self.finish(id, stored),
+            Err(why) => self.fail(id, why),
         }
-        Ok(ended)
     }
 
     /// Delivers a transfer, unless it waits for its base.
-    fn finish(
-        &mut self,
-        id: TransferId,
-        stored: Option<Stored>,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn finish(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let version = asked.version;
         let encodes = asked.encodes.is_some();
@@ -285,7 +285,7 @@ impl Traffic {
             }
             (Some(encoding), Some(difference)) if !difference.alone => {
                 if encoding.is_baseless {
-                    return self.fail(id, TransferFailure::Cancelled, ended);
+                    return self.fail(id, TransferFailure::Cancelled);
                 }
                 encoding.arrived = stored;
                 let base = self.ledger.base_of(version);
@@ -295,13 +295,13 @@ impl Traffic {
             }
             _ => {}
         }
-        self.deliver(id, stored, ended)?;
+        self.deliver(id, stored)?;
         let dependents = encodes.then(|| self.dependents(version));
         for (dependent, encoding) in dependents.into_iter().flatten() {
             match stored {
-                None => self.lose_base(dependent, ended)?,
+                None => self.lose_base(dependent)?,
                 Some(_) if encoding.arrived.is_some() => {
-                    self.finish(dependent, encoding.arrived, ended)?;
+                    self.finish(dependent, encoding.arrived)?;
                 }
                 Some(_) => {}
             }
@@ -328,24 +328,19 @@ impl Traffic {
     }
 
     /// Notes that the base of an encoding never comes.
-    fn lose_base(&mut self, id: TransferId, ended: &mut Vec<Version>) -> Result<(), Misuse> {
+    fn lose_base(&mut self, id: TransferId) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.get_or_insert_default();
         encoding.is_baseless = true;
         let has_arrived = encoding.arrived.is_some();
         self.ledger.lose_base(flight.version);
         match has_arrived {
-            true => self.fail(id, TransferFailure::Cancelled, ended),
+            true => self.fail(id, TransferFailure::Cancelled),
             false => Ok(()),
         }
     }
 
-    fn deliver(
-        &mut self,
-        id: TransferId,
-        stored: Option<Stored>,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn deliver(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (purpose, version, to) = (flight.purpose, flight.version, flight.to);
         if flight.encodes.is_some() {
@@ -358,7 +353,7 @@ impl Traffic {
             bytes += replica.map_or(0, |replica| replica.size);
             self.arrived(purpose, id, source, to);
         }
-        let hop = self.ledger.counts.hop(flight.from(), to);
+        let hop = self.ledger.statistics.hop(flight.from(), to);
         hop.carried(bytes, flight.begun_ns, self.now_ns);
         if purpose == Purpose::WriteBack && to == self.ledger.last() {
             self.pace.delivered(bytes, flight.service);
@@ -367,7 +362,7 @@ impl Traffic {
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
-        ended.push(version);
+        self.ended.push(version);
         Ok(())
     }
 
@@ -396,12 +391,7 @@ impl Traffic {
         }
     }
 
-    fn fail(
-        &mut self,
-        id: TransferId,
-        why: TransferFailure,
-        ended: &mut Vec<Version>,
-    ) -> Result<(), Misuse> {
+    fn fail(&mut self, id: TransferId, why: TransferFailure) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);
         let dependents = flight.encodes.map(|_| self.dependents(version));
@@ -412,7 +402,7 @@ impl Traffic {
             self.ledger.not_encoded(version);
         }
         for (dependent, _) in dependents.into_iter().flatten() {
-            self.lose_base(dependent, ended)?;
+            self.lose_base(dependent)?;
         }
         self.ledger.release_bases(&flight.bases);
         let parts = flight.parts.iter();
@@ -420,7 +410,7 @@ impl Traffic {
         let bases = flight.bases.iter();
         let bases = bases.map(|&(base, from)| self.ledger.replica((base, 0), from));
         let read_damage = parts.chain(bases).flatten().any(|read| read.damaged);
-        let hop = self.ledger.counts.hop(flight.from(), to);
+        let hop = self.ledger.statistics.hop(flight.from(), to);
         match why {
             TransferFailure::Cancelled => hop.cancelled += 1,
             TransferFailure::Source | TransferFailure::Destination => hop.failed += 1,
@@ -440,7 +430,7 @@ impl Traffic {
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
-        ended.push(version);
+        self.ended.push(version);
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ pub trait Executor {
 }
 
 /// A plan, and the numbers of its tickets.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct World {
     plan: Plan,
     commands: Vec<Command>,
@@ -56,17 +56,6 @@ impl World {
             commands: Vec::new(),
             tickets: 0,
         })
-    }
-
-    /// Returns a copy for a search through what may happen next. `policy` is to be like this world's.
-    #[cfg(feature = "check")]
-    #[must_use]
-    pub fn copy(&self, policy: Box<dyn crate::Policy>) -> Self {
-        Self {
-            plan: self.plan.copy(policy),
-            commands: self.commands.clone(),
-            tickets: self.tickets,
-        }
     }
 
     /// Returns the plan.

@@ -13,13 +13,11 @@
 //! and a version that would not become smaller is written as it is.
 
 use super::Ledger;
-use crate::command::{Coding, Difference, Place};
+use crate::command::{Coding, Difference};
 use crate::event::Stored;
 use crate::record::{Extent, Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use smallvec::SmallVec;
-use std::ops::Range;
-use tierflow_lifecycle::IllegalMove;
 
 /// Bytes of the encoded versions, before and after the encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl Ledger {
     /// Notes that a tier has a version as it is: written there, or found.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.lies_encoded(tier) {
-            self.change_record(version, |record, _| record.form = Some(StoredForm::Whole));
+            self.change_record(version, |record| record.form = Some(StoredForm::Whole));
         }
     }
 
@@ -134,7 +132,7 @@ impl Ledger {
     pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
         let form = Some(StoredForm::Difference(difference));
         if self.form(version) != form {
-            self.change_record(version, |record, _| record.form = form);
+            self.change_record(version, |record| record.form = form);
             self.add_dependent(difference.base, version);
         }
     }
@@ -148,7 +146,7 @@ impl Ledger {
         if !self.lies_encoded(from) {
             let base = self.next_base(version);
             self.add_dependent(base, version);
-            self.change_record(version, |record, _| {
+            self.change_record(version, |record| {
                 record.form = Some(StoredForm::Coming(base))
             });
             self.latest_encoding = Some(version);
@@ -172,8 +170,12 @@ impl Ledger {
             return None;
         }
         let is_short = || {
-            let (links, given_up) = self.links(latest);
-            links < differences.longest as usize && given_up <= size
+            let chain = self
+                .chain(latest)
+                .filter_map(|link| self.records.get(&link));
+            let given_up = chain.clone().filter(|record| record.discarded);
+            let given_up: u64 = given_up.map(|record| record.size_on(true, 0)).sum();
+            chain.count() < differences.longest as usize && given_up <= size
         };
         // A version that was given up may have lost replicas already.
         let fits = self.held(latest)?.size == size && is_short() && !self.has_damaged_link(latest);
@@ -195,49 +197,26 @@ impl Ledger {
         self.form(version)?.base()
     }
 
-    /// Returns the number of differences in the chain of a version, and the bytes of those that are only kept as others build
-    /// upon them.
-    fn links(&self, version: Version) -> (usize, u64) {
-        let (mut links, mut given_up) = (0, 0);
-        for version in self.chain(version) {
-            links += 1;
-            if let Some(record) = self.records.get(&version).filter(|record| record.discarded)
-                && let Some(StoredForm::Difference(difference)) = record.form
-            {
-                given_up += difference.bytes;
-            }
-        }
-        (links, given_up)
-    }
-
     /// Returns a version and those that it builds upon, or will, nearest first.
-    pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
+    pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + Clone + '_ {
         std::iter::successors(Some(version), |&version| self.base_of(version))
     }
 
     /// Returns the way to read the replica of `version` on `tier`. Counts a reader of each base that is read along.
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let own = self.form(version).filter(|_| self.lies_encoded(tier));
-        let Some(StoredForm::Difference(Difference { base, .. })) = own else {
+        if !matches!(own, Some(StoredForm::Difference(_))) {
             return Coding::Plain;
+        }
+        let place = |base| {
+            let extent = self.extent((base, 0))?;
+            let stored = extent.replicas.iter();
+            let stored = first_sound(stored.filter(|r| self.lies_encoded(r.tier)))?;
+            Some((base, self.piece(extent, stored).place))
         };
-        let mut bases: Vec<(Version, Place)> = Vec::new();
-        let mut next = base;
-        while let Some(base) = next {
-            let extent = self.extent((base, 0));
-            let found = extent.and_then(|extent| {
-                let stored = extent.replicas.iter();
-                let stored = first_sound(stored.filter(|r| self.lies_encoded(r.tier)))?;
-                Some(self.piece(extent, stored).place)
-            });
-            if let Some(place) = found {
-                self.read((base, 0), place.tier, true);
-                bases.push((base, place));
-            }
-            next = match self.form(base) {
-                Some(StoredForm::Difference(Difference { base, .. })) => base,
-                _ => None,
-            };
+        let bases: Vec<_> = self.chain(version).skip(1).filter_map(place).collect();
+        for &(base, place) in &bases {
+            self.read((base, 0), place.tier, true);
         }
         Coding::Decode { bases }
     }
@@ -263,7 +242,7 @@ impl Ledger {
         let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
         let form = Some(StoredForm::Difference(Difference { bytes, base }));
-        self.change_record(version, |record, _| record.form = form);
+        self.change_record(version, |record| record.form = form);
         self.remove_dependent(former, version);
     }
 
@@ -280,7 +259,7 @@ impl Ledger {
     /// another.
     pub(crate) fn not_encoded(&mut self, version: Version) {
         self.latest_encoding.take_if(|latest| *latest == version);
-        let form = self.change_record(version, |record, _| record.form.take());
+        let form = self.change_record(version, |record| record.form.take());
         self.remove_dependent(form.flatten().and_then(StoredForm::base), version);
     }
 
@@ -288,14 +267,14 @@ impl Ledger {
     /// nothing.
     pub(crate) fn lose_base(&mut self, version: Version) {
         self.not_encoded(version);
-        self.change_record(version, |record, _| {
+        self.change_record(version, |record| {
             record.form = Some(StoredForm::Coming(None))
         });
     }
 
     fn add_dependent(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
-            self.change_record(base, |record, _| record.dependents.push(version));
+            self.change_record(base, |record| record.dependents.push(version));
         }
     }
 
@@ -309,7 +288,7 @@ impl Ledger {
 
     fn end_dependence(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
-            self.change_record(base, |record, _| {
+            self.change_record(base, |record| {
                 record.dependents.retain(|own| *own != version);
             });
             // Lower tiers are not owed a base that was given up and is not needed any more.
@@ -346,7 +325,7 @@ impl Ledger {
     pub(crate) fn discard(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
+        change: impl FnOnce(&mut Record),
     ) -> Vec<crate::TransferId> {
         let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
             return Vec::new();
@@ -363,54 +342,36 @@ impl Ledger {
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
         under_way.dedup();
         self.forget_hints(version);
-        self.change_record(version, |record, illegal| {
-            change(record, illegal);
+        self.change_record(version, |record| {
+            change(record);
             record.discarded = true;
         });
         self.settle_owed(version);
         under_way
     }
 
-    /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets. Neighbouring
-    /// replicas are freed as one run.
-    fn free_whole(
-        &mut self,
-        version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
-    ) {
-        let rules = self.set_rules();
-        let Some(record) = self.records.get_mut(&version) else {
-            return;
-        };
-        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
-        change(record, &mut self.illegal);
-        before.update(&mut self.tiers, version, record, 0..0);
-        let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
-        for (at, level) in self.tiers.iter_mut().enumerate() {
-            let tier = TierId(at);
-            let mut freed: Option<Range<u64>> = None;
-            for extent in &mut record.extents {
-                let has_below = extent.has_below(tier);
-                let Some(replica) = extent.on_mut(tier) else {
-                    continue;
-                };
-                Self::advance_to_end(&mut self.illegal, &mut replica.state, has_below);
-                let end = replica.offset + level.space.reserved(replica.size);
-                level.space.drop_owner(replica.offset..end);
-                freed = Some(match freed {
-                    Some(run) if run.end == replica.offset => run.start..end,
-                    other => {
-                        other.into_iter().for_each(|run| level.space.open(run));
-                        replica.offset..end
+    /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets.
+    fn free_whole(&mut self, version: Version, change: impl FnOnce(&mut Record)) {
+        let all = |record: &Record| Some(0..record.extents.len());
+        let freed = self.change_extents(version, all, |record, at, tiers| {
+            change(record);
+            *at = 0..0;
+            let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
+            for (tier, this) in (0..).map(TierId).zip(tiers) {
+                for extent in &mut record.extents {
+                    let has_below = extent.has_below(tier);
+                    if let Some(replica) = extent.on_mut(tier) {
+                        replica.advance_to_end(has_below);
+                        let end = replica.offset + this.space.reserved(replica.size);
+                        this.space.give(replica.offset..end);
+                        left.push(tier);
                     }
-                });
+                }
             }
-            if let Some(run) = freed {
-                level.space.open(run);
-                left.push(tier);
-            }
-        }
-        let size = record.size;
+            left.dedup();
+            (record.size, left)
+        });
+        let Some((size, left)) = freed else { return };
         self.forget_discarded(version);
         for tier in left {
             self.emit_removal(version, tier, size, true);
@@ -448,7 +409,7 @@ impl Ledger {
             return;
         };
         if record.is_free() {
-            return self.free_whole(version, |_, _| ());
+            return self.free_whole(version, |_| ());
         }
         let mut unneeded = Vec::new();
         for extent in &record.extents {

@@ -3,7 +3,7 @@
 use super::Ledger;
 use crate::config::ExtentSize;
 use crate::order::ExtentId;
-use crate::record::{Extent, Replica};
+use crate::record::{Extent, Record, Replica};
 use crate::{TierId, Version};
 
 /// The most extents, approximately, into which a version is cut. A gap shorter than one of them, less than a hundredth
@@ -13,29 +13,25 @@ const MOST_EXTENTS: u64 = 128;
 impl Ledger {
     /// Cuts an extent in two, the first of `len` bytes. The bytes must be at rest.
     pub(crate) fn split(&mut self, (version, start): ExtentId, len: u64) {
-        let rules = self.set_rules();
-        let record = self.records.get_mut(&version);
-        let Some((at, record)) = record.and_then(|r| Some((r.index_of(start)?, r))) else {
-            return;
-        };
-        let before = rules.before(record, at..at + 1, &mut self.member_buffer);
-        let first = &mut record.extents[at];
-        let mut second = Extent {
-            start: start + len,
-            len: first.len - len,
-            replicas: first.replicas.clone(),
-        };
-        first.len = len;
-        let behind = (version, second.start);
-        for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
-            let space = &mut self.tiers[first.tier.0].space;
-            space.split(first.offset, len, behind);
-            first.size = len;
-            second.offset += len;
-            second.size -= len;
-        }
-        record.extents.insert(at + 1, second);
-        before.update(&mut self.tiers, version, record, at..at + 2);
+        let one = |record: &Record| record.index_of(start).map(|at| at..at + 1);
+        self.change_extents(version, one, |record, at, tiers| {
+            let first = &mut record.extents[at.start];
+            let mut second = Extent {
+                start: start + len,
+                len: first.len - len,
+                replicas: first.replicas.clone(),
+            };
+            first.len = len;
+            let behind = (version, second.start);
+            for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
+                tiers[first.tier.0].space.split(first.offset, len, behind);
+                first.size = len;
+                second.offset += len;
+                second.size -= len;
+            }
+            record.extents.insert(at.end, second);
+            at.end += 1;
+        });
     }
 
     /// Returns the bytes of one transfer between two tiers.
@@ -102,24 +98,23 @@ impl Ledger {
 
     /// Joins two neighbouring extents if they lie side by side on all their tiers.
     fn join(&mut self, version: Version, at: usize) {
-        let (rules, are_cut) = (self.set_rules(), self.are_cut());
-        let Some(record) = self.records.get_mut(&version) else {
-            return;
+        let are_cut = self.are_cut();
+        let both = |record: &Record| match record.extents.get(at..at + 2)? {
+            [first, second] if are_cut && record.readers == 0 && first.continues_in(second) => {
+                Some(at..at + 2)
+            }
+            _ => None,
         };
-        match record.extents.get(at..at + 2) {
-            Some([first, second])
-                if are_cut && record.readers == 0 && first.continues_in(second) => {}
-            _ => return,
-        }
-        let before = rules.before(record, at..at + 2, &mut self.member_buffer);
-        let second = record.extents.remove(at + 1);
-        let first = &mut record.extents[at];
-        for replica in &mut first.replicas {
-            let space = &mut self.tiers[replica.tier.0].space;
-            space.merge(replica.offset, first.len);
-            replica.size += second.len;
-        }
-        first.len += second.len;
-        before.update(&mut self.tiers, version, record, at..at + 1);
+        self.change_extents(version, both, |record, now, tiers| {
+            let second = record.extents.remove(at + 1);
+            let first = &mut record.extents[at];
+            for replica in &mut first.replicas {
+                let space = &mut tiers[replica.tier.0].space;
+                space.merge(replica.offset, first.len);
+                replica.size += second.len;
+            }
+            first.len += second.len;
+            now.end -= 1;
+        });
     }
 }

@@ -3,58 +3,70 @@
 //! A change compares the sets before and after it and writes the differences only: most changes leave most sets as they
 //! are.
 
-use super::{Ledger, Tier};
+use super::Tier;
 use crate::config::Differences;
 use crate::order::{Key, Ranked};
 use crate::record::{Extent, Record, WriteBack};
 use crate::{TierId, Version};
 use std::ops::Range;
 
-/// The sets that a replica is in: a bit for each, in the order of [`Tier::sets`].
-type SetMask = u8;
+/// A set of a tier's replicas, as the [ledger](crate::ledger) describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Set {
+    Clean,
+    Superseded,
+    Dirty,
+    Sinkable,
+    Promotable,
+}
 
-/// A replica as the sets see it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
+/// An entry of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
     /// The extent's first byte in its version.
     start: u64,
     tier: TierId,
+    set: Set,
     /// Bytes of the extent.
     len: u64,
-    sets: SetMask,
 }
 
-/// The replicas of some extents of a version before a change, in ascending order of their extents and tiers.
-#[derive(Debug)]
-pub(super) struct MembersBefore<'a> {
-    members: &'a mut Vec<Member>,
-    /// The version's place in the order of use.
-    key: Key,
-    rules: SetRules,
-}
-
-/// The properties of the tiers upon which the sets of a replica depend.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SetRules {
+/// The entries of a version's extents, read before a change and after it.
+#[derive(Debug, Clone)]
+pub(crate) struct Members {
     last: TierId,
     differences: Option<Differences>,
+    /// The version's place in the order of use before the change.
+    key: Key,
+    /// In ascending order. The memory is used again, so that no change allocates.
+    before: Vec<Member>,
+    now: Vec<Member>,
 }
 
 impl Tier {
-    pub(crate) fn sets(&mut self) -> [&mut Ranked; 5] {
-        [
-            &mut self.clean,
-            &mut self.superseded,
-            &mut self.dirty,
-            &mut self.sinkable,
-            &mut self.promotable,
-        ]
+    pub(crate) fn set(&self, set: Set) -> &Ranked {
+        &self.sets[set as usize]
     }
 }
 
-impl SetRules {
+impl Members {
+    pub(super) fn new(last: TierId, differences: Option<Differences>) -> Self {
+        Self {
+            last,
+            differences,
+            key: Key::default(),
+            before: Vec::new(),
+            now: Vec::new(),
+        }
+    }
+
     /// Returns the sets that the replica at `at` of an extent belongs to.
-    fn sets_of(self, record: &Record, extent: &Extent, at: usize) -> SetMask {
+    fn sets_of(
+        &self,
+        record: &Record,
+        extent: &Extent,
+        at: usize,
+    ) -> impl Iterator<Item = Set> + use<> {
         let replica = &extent.replicas[at];
         let tier = replica.tier;
         let lies_encoded = self.differences.is_some_and(|how| how.lie_on(tier));
@@ -84,113 +96,61 @@ impl SetRules {
             && is_wanted
             && record.readers == 0
             && !(replica.damaged && is_below);
-        let sets = [clean, superseded, dirty, sinkable, promotable];
-        let last_first = sets.into_iter().rev();
-        last_first.fold(0, |mask, is_in| mask << 1 | SetMask::from(is_in))
+        let sets = [
+            (Set::Clean, clean),
+            (Set::Superseded, superseded),
+            (Set::Dirty, dirty),
+            (Set::Sinkable, sinkable),
+            (Set::Promotable, promotable),
+        ];
+        sets.into_iter()
+            .filter_map(|(set, is_in)| is_in.then_some(set))
     }
 
-    /// Returns those of these extents that may be in a set. On an only tier none is: there is no other to move to.
-    fn with_sets(self, extents: Range<usize>) -> Range<usize> {
-        match self.last == TierId::FASTEST {
-            true => 0..0,
-            false => extents,
+    /// Reads the entries of some extents. On an only tier there are none: there is no other to move to.
+    fn read(&mut self, record: &Record, extents: Range<usize>) {
+        self.now.clear();
+        if self.last == TierId::FASTEST {
+            return;
+        }
+        for extent in &record.extents[extents] {
+            for (at, replica) in extent.replicas.iter().enumerate() {
+                let sets = self.sets_of(record, extent, at);
+                self.now.extend(sets.map(|set| Member {
+                    start: extent.start,
+                    tier: replica.tier,
+                    set,
+                    len: extent.len,
+                }));
+            }
         }
     }
 
-    fn member(self, record: &Record, extent: &Extent, at: usize) -> Member {
-        Member {
-            start: extent.start,
-            tier: extent.replicas[at].tier,
-            len: extent.len,
-            sets: self.sets_of(record, extent, at),
-        }
+    /// Reads the entries of some extents before a change.
+    pub(crate) fn before(&mut self, record: &Record, extents: Range<usize>) {
+        self.read(record, extents);
+        self.key = record.key;
+        std::mem::swap(&mut self.before, &mut self.now);
     }
 
-    /// Reads the sets of the replicas of some extents, before these change. `buffer` is memory to be used again.
-    pub(super) fn before<'a>(
-        self,
-        record: &Record,
-        extents: Range<usize>,
-        buffer: &'a mut Vec<Member>,
-    ) -> MembersBefore<'a> {
-        buffer.clear();
-        for extent in &record.extents[self.with_sets(extents)] {
-            let replicas = 0..extent.replicas.len();
-            buffer.extend(replicas.map(|at| self.member(record, extent, at)));
-        }
-        MembersBefore {
-            members: buffer,
-            key: record.key,
-            rules: self,
-        }
-    }
-}
-
-impl MembersBefore<'_> {
     /// Updates the sets after a change. `extents` are those in the places of the changed ones.
-    pub(super) fn update(
-        self,
+    pub(crate) fn update(
+        &mut self,
         tiers: &mut [Tier],
         version: Version,
         record: &Record,
         extents: Range<usize>,
     ) {
-        let place = |member: &Member| (member.start, member.tier);
-        let mut old = self.members.as_slice();
-        let leave = |tiers: &mut [Tier], was: &Member, sets| {
-            for set in chosen_sets(tiers, was.tier, sets) {
-                set.remove(self.key, was.start, was.len);
-            }
+        self.read(record, extents);
+        let is_left = |member: &Member, others: &[Member]| {
+            self.key != record.key || others.binary_search(member).is_err()
         };
-        for extent in &record.extents[self.rules.with_sets(extents)] {
-            for at in 0..extent.replicas.len() {
-                let is = self.rules.member(record, extent, at);
-                let mut unchanged = 0;
-                while let Some((was, rest)) = old.split_first()
-                    && place(was) <= place(&is)
-                {
-                    // If the entry itself changes, it leaves every set and enters anew.
-                    if place(was) == place(&is) && self.key == record.key && was.len == is.len {
-                        unchanged = was.sets & is.sets;
-                    }
-                    leave(tiers, was, was.sets & !unchanged);
-                    old = rest;
-                }
-                for set in chosen_sets(tiers, is.tier, is.sets & !unchanged) {
-                    set.insert(record.key, (version, is.start), is.len);
-                }
-            }
+        for was in self.before.iter().filter(|was| is_left(was, &self.now)) {
+            tiers[was.tier.0].sets[was.set as usize].remove(self.key, was.start, was.len);
         }
-        for was in old {
-            leave(tiers, was, was.sets);
+        for is in self.now.iter().filter(|is| is_left(is, &self.before)) {
+            let set = &mut tiers[is.tier.0].sets[is.set as usize];
+            set.insert(record.key, (version, is.start), is.len);
         }
-    }
-}
-
-/// Returns the sets of a tier that a mask names.
-fn chosen_sets(
-    tiers: &mut [Tier],
-    tier: TierId,
-    sets: SetMask,
-) -> impl Iterator<Item = &mut Ranked> {
-    let tier = (sets != 0).then(|| &mut tiers[tier.0]);
-    let all = tier
-        .into_iter()
-        .flat_map(|tier| tier.sets().into_iter().zip(0..));
-    all.filter_map(move |(set, bit)| (sets >> bit & 1 == 1).then_some(set))
-}
-
-impl Ledger {
-    pub(super) fn set_rules(&self) -> SetRules {
-        SetRules {
-            last: self.last(),
-            differences: self.differences,
-        }
-    }
-
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
-        let sets = self.set_rules().sets_of(record, extent, at);
-        std::array::from_fn(|bit| sets >> bit & 1 == 1)
     }
 }

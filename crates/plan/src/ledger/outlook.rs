@@ -47,15 +47,6 @@ pub(crate) struct Phase {
     pub(crate) reads: [u64; 4],
 }
 
-/// The positions before which versions are prefetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FetchLimits {
-    /// Of versions that were not read yet.
-    pub(crate) unread: Position,
-    /// Of versions that were read.
-    pub(crate) read: Position,
-}
-
 /// The places of the next checkpoint in the order of use.
 #[derive(Debug, Clone, Copy)]
 struct CheckpointPlace {
@@ -112,10 +103,10 @@ impl Phase {
         })
     }
 
-    /// Returns the positions before which versions are prefetched: while the application writes, only those that it named, also while it reads and names the next
+    /// Returns the positions before which versions are prefetched that were not read yet, and those that were: while the application writes, only those that it named, also while it reads and names the next
     /// reading each time. While it reads named versions and holds others that it named, those that it has read and did not name again are not: fetched
     /// now, they would take room and links from the named ones.
-    pub(crate) fn fetch_limits(&self, ledger: &Ledger) -> FetchLimits {
+    fn fetch_limits(&self, ledger: &Ledger) -> (Position, Position) {
         let names_next = self.follows_hints && !ledger.hints_reach_far;
         let unread = match (self.prefetches, self.is_reading && !names_next) {
             (false, _) => Position::FIRST,
@@ -126,12 +117,12 @@ impl Phase {
             true => unread.min(Position::UNKNOWN),
             false => unread,
         };
-        FetchLimits { unread, read }
+        (unread, read)
     }
 }
 
 /// The boundary between the bytes that belong on a tier or above and the rest.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Boundary {
     /// The first byte that belongs below.
     end: Point,
@@ -140,7 +131,7 @@ struct Boundary {
 }
 
 /// The target of every byte at the moment.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Outlook {
     /// By tier, without the lowest.
     boundaries: SmallVec<[Boundary; 3]>,
@@ -152,6 +143,11 @@ pub(crate) struct Outlook {
     pub(crate) expects_writes: bool,
     /// The first reading behind the next checkpoint, or the first of all if its place is not known.
     pub(crate) next_checkpoint: Position,
+    /// Versions that were not read yet, and those that were, are prefetched if their positions come before these.
+    pub(crate) unread_before: Position,
+    pub(crate) read_before: Position,
+    /// True if a checkpoint was asked for.
+    pub(crate) has_begun: bool,
     /// True if read versions stay, and a history [`PILED_UP`] times as long does not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
@@ -223,6 +219,7 @@ impl Outlook {
         });
         let boundaries = boundaries.collect();
         let longer = held.bytes.saturating_mul(PILED_UP);
+        let (unread_before, read_before) = phase.fetch_limits(ledger);
         let piles_up = ledger.after_restore == AfterRestore::Keep && longer > reach;
         Self {
             boundaries,
@@ -231,6 +228,9 @@ impl Outlook {
             expects_writes,
             next_checkpoint: next_checkpoint
                 .map_or(Position::FIRST, |place| place.written.position),
+            unread_before,
+            read_before,
+            has_begun: phase.has_begun,
             piles_up,
         }
     }

@@ -3,6 +3,7 @@
 use super::Ledger;
 use crate::Version;
 use crate::config::AfterRestore;
+use crate::hints::Hints;
 use crate::predictor::MOST_HINTED;
 
 impl Ledger {
@@ -19,7 +20,7 @@ impl Ledger {
             return self.predictor.give_first(at);
         }
         self.forget_predictions();
-        self.hint(version);
+        self.change_hints(version, Hints::push_back);
     }
 
     /// Takes in that a reading of a version begins. Hints the readings that are predicted behind it and those that the application hints.
@@ -41,7 +42,7 @@ impl Ledger {
                 break;
             }
             let sequence = self.hints.behind();
-            self.hint(next);
+            self.change_hints(next, Hints::push_back);
             self.predictor.hinted(next, sequence);
         }
     }
@@ -58,8 +59,8 @@ impl Ledger {
 
     /// Takes the hint of a predicted reading back, which ended and consumed nothing.
     pub(crate) fn forget_prediction(&mut self, version: Version) {
-        if !self.is_hinted(version) && self.hints.consume(version).is_some() {
-            self.change_record(version, |_, _| ());
+        if !self.is_hinted(version) {
+            self.change_hints(version, Hints::consume);
         }
     }
 

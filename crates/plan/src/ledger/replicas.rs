@@ -8,7 +8,7 @@ use crate::statistics::{Eviction, EvictionCause};
 use crate::{TierId, TransferId, Version};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+use tierflow_lifecycle::{Event as Move, State};
 
 impl Ledger {
     /// Puts the bytes of a new version into free runs: one extent each, to be filled by the caller.
@@ -20,12 +20,10 @@ impl Ledger {
         for (tier, run) in room {
             let tier = *tier;
             let len = (run.end - run.start).min(record.size - start);
-            let mut state = State::Init;
-            Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
             record.extents.push(Extent {
                 start,
                 len,
-                replicas: smallvec![Replica::new(tier, state, run.start, len)],
+                replicas: smallvec![Replica::new(tier, Move::WriteBegan, run.start, len)],
             });
             self.tiers[tier.0].space.take(run.clone(), (version, start));
             start += len;
@@ -37,12 +35,12 @@ impl Ledger {
     /// Notes that the caller has filled the room of a new version.
     pub(crate) fn take_in(&mut self, version: Version) {
         let all = |record: &Record| Some(0..record.extents.len());
-        self.change_extents(version, all, |record, _, illegal| {
+        self.change_extents(version, all, |record, _, _| {
             record.is_taken_in = true;
             for extent in &mut record.extents {
                 if let Some(replica) = extent.replicas.first_mut() {
                     replica.arriving = None;
-                    Self::advance(illegal, &mut replica.state, Move::WriteEnded);
+                    replica.advance(Move::WriteEnded);
                 }
             }
         });
@@ -60,30 +58,28 @@ impl Ledger {
         let run = place.offset..place.offset + place.reserved;
         self.tier_mut(place.tier).space.take(run, id);
         self.count_peak(place.tier);
-        self.change(id, |extent, illegal| {
-            let mut state = State::Init;
-            Self::advance(illegal, &mut state, began);
+        self.change(id, |extent| {
             extent.insert(Replica {
                 arriving: Some(transfer),
-                ..Replica::new(place.tier, state, place.offset, place.size)
+                ..Replica::new(place.tier, began, place.offset, place.size)
             });
         });
     }
 
     fn count_peak(&mut self, tier: TierId) {
         let used = self.tiers[tier.0].space.used();
-        let counts = &mut self.counts.tiers[tier.0];
+        let counts = &mut self.statistics.tiers[tier.0];
         counts.peak_bytes = counts.peak_bytes.max(used);
     }
 
     /// Makes a move of the life cycle of one replica.
     pub(crate) fn step(&mut self, id: ExtentId, tier: TierId, step: Move) {
-        self.change(id, |extent, illegal| {
+        self.change(id, |extent| {
             if let Some(replica) = extent.on_mut(tier) {
                 if step == Move::WriteEnded || step == Move::ReadEnded {
                     replica.arriving = None;
                 }
-                Self::advance(illegal, &mut replica.state, step);
+                replica.advance(step);
             }
         });
         if step == Move::WriteEnded {
@@ -93,14 +89,14 @@ impl Ledger {
 
     /// Notes that a tier's replicas of a version could not be read.
     pub(crate) fn damaged(&mut self, version: Version, tier: TierId) {
-        let found = self.change_record(version, |record, _| {
+        let found = self.change_record(version, |record| {
             let replicas = record.extents.iter_mut();
             let replicas = replicas.filter_map(|extent| extent.on_mut(tier));
             let sound = replicas.filter(|replica| replica.is_sound());
             sound.map(|replica| replica.damaged = true).count()
         });
         if found.is_some_and(|found| found > 0) {
-            self.counts.tiers[tier.0].damaged += 1;
+            self.statistics.tiers[tier.0].damaged += 1;
         }
     }
 
@@ -154,7 +150,7 @@ impl Ledger {
     pub(crate) fn read_damaged(&mut self, version: Version) {
         let chain: Vec<_> = self.chain(version).collect();
         for version in chain {
-            self.change_record(version, |record, _| {
+            self.change_record(version, |record| {
                 let replicas = record
                     .extents
                     .iter_mut()
@@ -166,7 +162,7 @@ impl Ledger {
 
     /// Counts a caller or a transfer that begins to read a replica, or that has ended.
     pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
-        self.change(id, |extent, _| {
+        self.change(id, |extent| {
             if let Some(replica) = extent.on_mut(tier) {
                 count(&mut replica.readers, begin);
             }
@@ -181,9 +177,8 @@ impl Ledger {
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
     pub(crate) fn place_adopted(&mut self, version: Version, tier: TierId, begin: u64, bytes: u64) {
-        let mut state = State::Init;
-        Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
-        self.change_record(version, |record, _| {
+        let all = |record: &Record| Some(0..record.extents.len());
+        self.change_extents(version, all, |record, at, tiers| {
             record.is_taken_in = true;
             if record.extents.is_empty() {
                 record.extents.push(Extent {
@@ -191,44 +186,38 @@ impl Ledger {
                     len: record.size,
                     replicas: SmallVec::new(),
                 });
+                *at = 0..1;
             }
             let is_one = record.extents.len() == 1;
+            let space = &mut tiers[tier.0].space;
             for extent in &mut record.extents {
                 let size = if is_one { bytes } else { extent.len };
                 let offset = begin + extent.start;
-                extent.insert(Replica::new(tier, state, offset, size));
+                extent.insert(Replica::new(tier, Move::WriteBegan, offset, size));
+                let end = offset + space.reserved(size);
+                space.take(offset..end, (version, extent.start));
             }
         });
-        let record = self.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let space = &mut self.tiers[tier.0].space;
-        for extent in extents {
-            let Some(replica) = extent.on(tier) else {
-                continue;
-            };
-            let end = replica.offset + space.reserved(replica.size);
-            space.take(replica.offset..end, (version, extent.start));
-        }
         self.count_peak(tier);
     }
 
     /// Removes a replica: it failed to arrive, was given up for room, or is of no use any more.
     fn take(&mut self, id: ExtentId, tier: TierId) {
-        let taken = self.change(id, |extent, illegal| {
+        let taken = self.change(id, |extent| {
             let at = extent.replicas.iter().position(|r| r.tier == tier)?;
             let mut replica = extent.replicas.remove(at);
             if replica.state.in_transit() {
-                Self::advance(illegal, &mut replica.state, Move::Failed);
+                replica.advance(Move::Failed);
                 return Some(replica);
             }
             let has_below = extent.has_below(tier);
-            Self::advance_to_end(illegal, &mut replica.state, has_below);
+            replica.advance_to_end(has_below);
             if !has_below
                 && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
                 && above.state == State::Flushed
             {
                 // The replica above is again one without a copy below.
-                Self::advance(illegal, &mut above.state, Move::Unflushed);
+                above.advance(Move::Unflushed);
             }
             Some(replica)
         });
@@ -237,22 +226,6 @@ impl Ledger {
             let reserved = space.reserved(replica.size);
             space.give(replica.offset..replica.offset + reserved);
         }
-    }
-
-    /// Makes the last moves of a replica that is given up. `has_below`: a lower tier has the bytes, too.
-    pub(super) fn advance_to_end(
-        illegal: &mut Option<IllegalMove>,
-        state: &mut State,
-        has_below: bool,
-    ) {
-        match state {
-            State::ReadComplete if has_below => Self::advance(illegal, state, Move::Unpinned),
-            State::WriteComplete | State::ReadComplete => {
-                Self::advance(illegal, state, Move::Consumed);
-            }
-            _ => {}
-        }
-        Self::advance(illegal, state, Move::Evicted);
     }
 
     /// Removes a replica. Emits `Remove` if it was the last one of its version on the tier.
@@ -297,14 +270,17 @@ impl Ledger {
         let Some(replica) = self.replica(id, tier) else {
             return;
         };
-        let eviction = Eviction {
-            version: id.0,
-            tier,
-            bytes: replica.size,
-            cause,
-        };
         let unread = replica.state == State::ReadComplete;
-        self.counts.evicted(eviction, unread);
+        let bytes = replica.size;
+        self.statistics.evicted(tier, cause, unread);
+        if let Some(evictions) = &mut self.evictions {
+            evictions.push(Eviction {
+                version: id.0,
+                tier,
+                bytes,
+                cause,
+            });
+        }
         self.release(id, tier);
     }
 

@@ -10,8 +10,7 @@
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
 //! bytes on a lower tier, or *superseded*, idle with one on a faster tier, as `sets_of` of `membership.rs` decides. While there are too few of these, a checkpoint waits.
 
-use super::Ledger;
-use super::Outlook;
+use super::{Ledger, Set};
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{ExtentId, Key, Point, Position};
@@ -43,6 +42,24 @@ pub(crate) struct RoomRequest {
     pub(crate) grain: u64,
     pub(crate) cause: EvictionCause,
     pub(crate) keep: KeepReason,
+}
+
+impl RoomRequest {
+    /// A request that keeps no replicas for a reason of its own.
+    pub(crate) fn new(
+        urgency: Urgency,
+        position: Position,
+        grain: u64,
+        cause: EvictionCause,
+    ) -> Self {
+        Self {
+            urgency,
+            position,
+            grain,
+            cause,
+            keep: KeepReason::Nothing,
+        }
+    }
 }
 
 /// Bytes of room that are asked for: up to `most`, but no fewer than `least`.
@@ -80,14 +97,13 @@ impl Ledger {
         tier: TierId,
         RoomBytes { most, least }: RoomBytes,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Runs> {
         let mut runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
         if free >= most {
             return Some(runs);
         }
-        let (victims, freed) = self.victims(tier, most - free, request, outlook);
+        let (victims, freed) = self.victims(tier, most - free, request);
         if free + freed < least {
             return None;
         }
@@ -111,46 +127,33 @@ impl Ledger {
         are_cut: bool,
         bytes: RoomBytes,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Runs> {
         match are_cut {
-            true => self.make_room(tier, bytes, request, outlook),
+            true => self.make_room(tier, bytes, request),
             false => {
-                let run = self.make_run(tier, bytes.most, request, outlook)?;
+                let run = self.make_run(tier, bytes.most, request)?;
                 Some(smallvec![run])
             }
         }
     }
 
     /// Returns how many of `most` bytes could be had on `tier`.
-    pub(crate) fn at_hand(
-        &self,
-        tier: TierId,
-        most: u64,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> u64 {
+    pub(crate) fn at_hand(&self, tier: TierId, most: u64, request: RoomRequest) -> u64 {
         let runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
-        let (_, freed) = self.victims(tier, most - free, request, outlook);
+        let (_, freed) = self.victims(tier, most - free, request);
         free + freed.min(most - free)
     }
 
     /// Returns the replicas to give up for `bytes` bytes, and the bytes that this frees.
-    fn victims(
-        &self,
-        tier: TierId,
-        bytes: u64,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> (Vec<ExtentId>, u64) {
+    fn victims(&self, tier: TierId, bytes: u64, request: RoomRequest) -> (Vec<ExtentId>, u64) {
         let this = self.tier(tier);
         let position = |key| self.order.position(key);
-        let end = outlook.end(tier);
-        let outside = this.clean.latest_first(&self.order);
+        let end = self.outlook.end(tier);
+        let outside = this.set(Set::Clean).latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let outside = outside.filter(|&(key, id)| {
-            let target = outlook.target(self.point(key, id));
+            let target = self.outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
             request.keep != KeepReason::Sinking
                 || self.extent(id).is_some_and(|extent| extent.has(is_there))
@@ -159,7 +162,7 @@ impl Ledger {
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 // The last byte decides: of a replica that is given up in part, the end goes first.
                 let last = (id.0, extent.end().saturating_sub(1));
-                let target = outlook.target(self.point(key, last));
+                let target = self.outlook.target(self.point(key, last));
                 extent.fastest().is_some_and(|own| target <= own.tier)
             });
             // On an eager tier the two tiers could take each other's room for ever.
@@ -171,8 +174,14 @@ impl Ledger {
             && end == Point::LAST
             && self.hints.are_distinct();
         let (soonest, latest) = match comes_back {
-            true => (None, Some(this.superseded.latest_first(&self.order))),
-            false => (Some(this.superseded.soonest_first(&self.order)), None),
+            true => (
+                None,
+                Some(this.set(Set::Superseded).latest_first(&self.order)),
+            ),
+            false => (
+                Some(this.set(Set::Superseded).soonest_first(&self.order)),
+                None,
+            ),
         };
         let soonest = soonest.into_iter().flatten().take_while(gives_way);
         let latest = latest.into_iter().flatten();
@@ -186,7 +195,7 @@ impl Ledger {
             again.is_some_and(|again| self.order.hinted(again) < request.position)
         };
         let superseded = superseded.filter(|&(_, id)| !(keeps_again && is_read_again(id.0)));
-        let inside = this.clean.latest_first(&self.order);
+        let inside = this.set(Set::Clean).latest_first(&self.order);
         let inside = inside.take_while(|&(key, _)| match request.urgency {
             Urgency::Idle => false,
             Urgency::Ranked => position(key) > request.position,

@@ -39,13 +39,13 @@ impl Ledger {
         if !is_damaged {
             self.failing.insert(version);
         }
-        self.change_record(version, |record, _| record.unreadable = true);
+        self.change_record(version, |record| record.unreadable = true);
     }
 
     /// Lets the plan read the versions again that failed without known damage.
     pub(crate) fn retry_failing(&mut self) {
         while let Some(version) = self.failing.pop_first() {
-            self.change_record(version, |record, _| record.unreadable = false);
+            self.change_record(version, |record| record.unreadable = false);
         }
     }
 

@@ -1,19 +1,20 @@
 //! Room in one run: the window that a policy chooses, or the one whose soonest use is the latest.
 
-use super::{Ledger, Outlook, RoomRequest, Urgency};
+use super::{Ledger, RoomRequest, Urgency};
 use crate::TierId;
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica, WriteBack};
 use crate::space::Fragment;
-use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
 use tierflow_lifecycle::State;
 
 /// The policy that chooses windows, and the windows whose copies are waited for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Windows {
-    pub(crate) chooser: Box<dyn tierflow_evict::Policy + Send>,
+    /// Shared by copies of the plan: all that a chooser keeps is scratch memory.
+    pub(crate) chooser: Arc<Mutex<Box<dyn tierflow_evict::Policy + Send>>>,
     pub(crate) awaited: Vec<Awaited>,
 }
 
@@ -51,7 +52,6 @@ impl Ledger {
         tier: TierId,
         bytes: u64,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> Option<Range<u64>> {
         let space = &self.tier(tier).space;
         if let Some(offset) = space.gap(bytes) {
@@ -61,7 +61,7 @@ impl Ledger {
             true => self.chosen_window(tier, bytes, request)?,
             false => {
                 let fragments = space.fragments();
-                let used = |fragment| self.use_of(tier, fragment, request, outlook);
+                let used = |fragment| self.use_of(tier, fragment, request);
                 let uses: Vec<_> = fragments.iter().map(used).collect();
                 let window = latest_window(&fragments, &uses, bytes)?;
                 fragments[window].to_vec()
@@ -123,7 +123,10 @@ impl Ledger {
         }
         let windows = self.windows.as_mut()?;
         windows.awaited.retain(|one| !is_same(one));
-        let window = windows.chooser.choose_victims(&candidates, bytes)?;
+        let chooser = windows.chooser.lock();
+        let mut chooser = chooser.unwrap_or_else(PoisonError::into_inner);
+        let window = chooser.choose_victims(&candidates, bytes)?;
+        drop(chooser);
         let chosen = window.first..window.last;
         let may_go = |copy: &Evictable| copy.may_go(request.urgency);
         if evictable[chosen.clone()].iter().all(may_go) {
@@ -208,13 +211,7 @@ impl Ledger {
 
     /// Returns the next use of a fragment that may be given up; `LAST` for a gap, `None` for a fragment that has to
     /// stay.
-    fn use_of(
-        &self,
-        tier: TierId,
-        fragment: &Fragment,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> Option<Position> {
+    fn use_of(&self, tier: TierId, fragment: &Fragment, request: RoomRequest) -> Option<Position> {
         let Some(owner) = fragment.owner else {
             return Some(Position::LAST);
         };
@@ -231,7 +228,7 @@ impl Ledger {
             position,
             byte: owner.1,
         };
-        let is_outside = outlook.target(point) > tier;
+        let is_outside = self.outlook.target(point) > tier;
         let may_go = match request.urgency {
             Urgency::Idle => is_outside,
             Urgency::Ranked => position > request.position || is_outside,
@@ -268,35 +265,22 @@ fn latest_window(
     bytes: u64,
 ) -> Option<Range<usize>> {
     let mut best: Option<(Position, Range<usize>)> = None;
-    // Indices of the window in ascending order of use: the front is used soonest.
-    let mut soonest: VecDeque<usize> = VecDeque::new();
     let (mut first, mut span) = (0, 0);
-    for (at, (fragment, used)) in fragments.iter().zip(uses).enumerate() {
-        let Some(used) = used else {
+    for (at, fragment) in fragments.iter().enumerate() {
+        if uses[at].is_none() {
             (first, span) = (at + 1, 0);
-            soonest.clear();
             continue;
-        };
-        span += fragment.bytes;
-        while soonest
-            .back()
-            .is_some_and(|&back| uses[back] >= Some(*used))
-        {
-            soonest.pop_back();
         }
-        soonest.push_back(at);
+        span += fragment.bytes;
         while span - fragments[first].bytes >= bytes {
             span -= fragments[first].bytes;
             first += 1;
         }
-        while soonest.front().is_some_and(|&front| front < first) {
-            soonest.pop_front();
-        }
-        let key = soonest.front().and_then(|&front| uses[front]);
-        if let Some(key) = key.filter(|_| span >= bytes)
-            && best.as_ref().is_none_or(|(so_far, _)| key > *so_far)
+        if span >= bytes
+            && let Some(soonest) = uses[first..=at].iter().flatten().min()
+            && best.as_ref().is_none_or(|(so_far, _)| soonest > so_far)
         {
-            best = Some((key, first..at + 1));
+            best = Some((*soonest, first..at + 1));
         }
     }
     best.map(|(_, window)| window)

@@ -55,7 +55,7 @@ impl Plan {
         let ledger = self.ledger_mut();
         ledger.insert(version, size, false, false);
         ledger.grant(version, &[(TierId::FASTEST, run)]);
-        ledger.counts.tiers[TierId::FASTEST.0].checkpoints += 1;
+        ledger.statistics.tiers[TierId::FASTEST.0].checkpoints += 1;
         ledger.take_in(version);
         Ok(())
     }

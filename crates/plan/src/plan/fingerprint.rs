@@ -37,9 +37,13 @@ impl Traffic {
             depths,
             next: _,
             now_ns: _,
+            // Found anew before they are used.
+            write_waits: _,
+            settles: _,
             prefetch_blocked,
             // Measured times decide nothing that follows from an event.
             pace: _,
+            ended: _,
             suspension,
         } = self;
         (depths, prefetch_blocked, suspension).hash(hasher);
@@ -81,6 +85,7 @@ impl Ledger {
             hints_reach_far,
             predictor,
             order,
+            outlook: _,
             contest,
             last_read,
             policy: _,
@@ -89,6 +94,7 @@ impl Ledger {
             extents: _,
             unit: _,
             differences: _,
+            members: _,
             // Follows from the records.
             encoded_sizes: _,
             latest_encoding,
@@ -96,9 +102,8 @@ impl Ledger {
             commands: _,
             failing,
             settled: _,
-            counts: _,
-            illegal: _,
-            member_buffer: _,
+            statistics: _,
+            evictions: _,
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.scan(), awaited).hash(hasher);
@@ -113,11 +118,7 @@ impl Ledger {
                 config: _,
                 space,
                 // The sets follow from the records.
-                clean: _,
-                superseded: _,
-                dirty: _,
-                sinkable: _,
-                promotable: _,
+                sets: _,
                 owed: _,
                 unsent: _,
                 callers: _,

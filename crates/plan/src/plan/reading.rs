@@ -5,13 +5,13 @@ use super::calls::ReadCall;
 use crate::command::Command;
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
+use crate::ledger::{Ledger, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
 use crate::statistics::{EvictionCause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
 use smallvec::SmallVec;
-use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+use tierflow_lifecycle::{Event as Move, State};
 
 /// The most expected reads of unwritten versions that one reading forgets: other calls wait meanwhile.
 const MOST_OVERDUE: usize = 64;
@@ -72,7 +72,7 @@ impl Plan {
         let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
         let near = following.take_while(|&v| self.fastest_tier(v) == Some(TierId::FASTEST));
         let distance = near.count() as u64;
-        self.ledger_mut().counts.prefetch_distance.add(distance);
+        self.ledger_mut().statistics.prefetch_distance.add(distance);
     }
 
     /// Returns true if the event begins one more copy out of a fastest tier of memory by a caller who gets there at once: its end follows
@@ -138,16 +138,11 @@ impl Plan {
     /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is
     /// there and there is room. Otherwise it is read in its present place.
     fn fetch_in_place(&mut self, version: Version) {
-        let outlook = Outlook::new(self.ledger(), &self.phase);
+        self.look_out();
         for urgency in [Urgency::Idle, Urgency::Urgent] {
-            let request = RoomRequest {
-                urgency,
-                position: Position::FIRST,
-                grain: self.ledger().grain(version),
-                cause: EvictionCause::Prefetch,
-                keep: KeepReason::Nothing,
-            };
-            if self.traffic.fetch_run(version, request, &outlook) {
+            let (grain, cause) = (self.ledger().grain(version), EvictionCause::Prefetch);
+            let request = RoomRequest::new(urgency, Position::FIRST, grain, cause);
+            if self.traffic.fetch_run(version, request) {
                 return;
             }
         }
@@ -189,7 +184,7 @@ impl Plan {
     pub(super) fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) {
         let slowest = parts.iter().map(|&(_, tier)| tier).max();
         let slowest = slowest.unwrap_or(TierId::FASTEST);
-        self.ledger_mut().counts.tiers[slowest.0].restores += 1;
+        self.ledger_mut().statistics.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
         self.learn(version);
         let sequence = self.ledger_mut().hints.consume(version);
@@ -204,7 +199,7 @@ impl Plan {
             None if is_kept => ledger.last_read.read(version, followed),
             _ => followed,
         };
-        let change = |record: &mut Record, illegal: &mut Option<IllegalMove>| {
+        let change = |record: &mut Record| {
             if !parts.is_empty() {
                 record.read(parts, false);
             }
@@ -217,9 +212,7 @@ impl Plan {
             for extent in &mut record.extents {
                 let replicas = extent.replicas.iter_mut();
                 let complete = replicas.filter(|r| r.state == State::ReadComplete);
-                for replica in complete {
-                    Ledger::advance(illegal, &mut replica.state, Move::Consumed);
-                }
+                complete.for_each(|replica| replica.advance(Move::Consumed));
             }
         };
         let under_way = match is_kept {

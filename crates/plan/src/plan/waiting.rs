@@ -40,7 +40,7 @@ impl Plan {
     pub(super) fn prune(&mut self, versions: Vec<Version>) {
         for version in versions {
             if self.ledger().held(version).is_some() && !self.is_asked_for(version) {
-                self.ledger_mut().counts.pruned += 1;
+                self.ledger_mut().statistics.pruned += 1;
                 self.discard(version);
             }
         }

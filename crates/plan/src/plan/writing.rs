@@ -4,7 +4,7 @@ use super::Plan;
 use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{KeepReason, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
+use crate::ledger::{KeepReason, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::space::Space;
 use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
@@ -80,14 +80,14 @@ impl Plan {
 
     /// Grants room to blocked checkpoints, in the order of their calls. If the versions that could make room are still being
     /// copied, the first checkpoint stays blocked, and the end of each transfer tries again.
-    pub(super) fn admit(&mut self, outlook: &Outlook) {
+    pub(super) fn admit(&mut self) {
         while let Some(&blocked) = self.calls.blocked.front() {
             let Some(tier) = self.first_fitting(&blocked) else {
                 return;
             };
             let (grain, unit) = (self.ledger().grain(blocked.version), self.ledger().unit);
-            let room = self.room_for(&blocked, tier, grain, outlook);
-            let Some(room) = room.or_else(|| self.room_for(&blocked, tier, unit, outlook)) else {
+            let room = self.room_for(&blocked, tier, grain);
+            let Some(room) = room.or_else(|| self.room_for(&blocked, tier, unit)) else {
                 return;
             };
             self.calls.blocked.pop_front();
@@ -106,26 +106,15 @@ impl Plan {
 
     /// Returns room for a checkpoint on a tier. If versions are cut, the room is in runs, and the tiers above hold as
     /// much of a larger checkpoint as they can at once.
-    fn room_for(
-        &mut self,
-        blocked: &BlockedCheckpoint,
-        tier: TierId,
-        grain: u64,
-        outlook: &Outlook,
-    ) -> Option<Room> {
+    fn room_for(&mut self, blocked: &BlockedCheckpoint, tier: TierId, grain: u64) -> Option<Room> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let ledger = self.ledger_mut();
-        let request = RoomRequest {
-            urgency: Urgency::Urgent,
-            position: ledger.position(blocked.version),
-            grain,
-            cause: EvictionCause::Checkpoint,
-            keep: KeepReason::Nothing,
-        };
+        let (position, cause) = (ledger.position(blocked.version), EvictionCause::Checkpoint);
+        let request = RoomRequest::new(Urgency::Urgent, position, grain, cause);
         let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.are_cut();
         if !is_cut(ledger.tier(tier)) {
             let bytes = ledger.tier(tier).space.reserved(blocked.size);
-            let run = ledger.make_run(tier, bytes, request, outlook)?;
+            let run = ledger.make_run(tier, bytes, request)?;
             return Some(smallvec![(tier, run)]);
         }
         // Several tiers make room for one checkpoint. A replica that one of them evicts has to stay on another one.
@@ -138,7 +127,7 @@ impl Plan {
         for (above, this) in (0..tier.0).map(TierId).zip(&ledger.tiers) {
             let most = left.min(this.space.limit()) / grain * grain;
             if is_cut(this) && !this.closed {
-                let share = ledger.at_hand(above, most, shared, outlook);
+                let share = ledger.at_hand(above, most, shared);
                 shares.push((above, share));
                 left -= share;
             }
@@ -146,11 +135,11 @@ impl Plan {
         let rest = ledger.tier(tier).space.reserved(left);
         let below = if left < blocked.size { shared } else { request };
         let mut room = Room::new();
-        for run in ledger.make_room(tier, RoomBytes::exactly(rest), below, outlook)? {
+        for run in ledger.make_room(tier, RoomBytes::exactly(rest), below)? {
             room.push((tier, run));
         }
         for (above, share) in shares.into_iter().rev() {
-            let runs = ledger.make_room(above, RoomBytes::exactly(share), shared, outlook)?;
+            let runs = ledger.make_room(above, RoomBytes::exactly(share), shared)?;
             room.insert_many(0, runs.into_iter().map(|run| (above, run)));
         }
         room.retain(|(_, run)| !run.is_empty());
@@ -160,7 +149,7 @@ impl Plan {
     /// Handles the first blocked checkpoint when nothing is under way that could make room for it: it gets any gaps of
     /// its tier, or is written past the full caches to a lower tier, or is refused. If that tier's write fails, as on a full disk,
     /// the call fails, no other tier is tried, and the version's number is free again.
-    pub(super) fn pass_by_or_refuse(&mut self, outlook: &Outlook) {
+    pub(super) fn pass_by_or_refuse(&mut self) {
         let Some(blocked) = self.calls.blocked.pop_front() else {
             return;
         };
@@ -172,7 +161,7 @@ impl Plan {
             if !this.closed
                 && this.space.holds(blocked.size)
                 && !self.ledger().is_fed(tier, blocked.size)
-                && let Some(room) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
+                && let Some(room) = self.room_for(&blocked, tier, self.ledger().unit)
             {
                 return self.grant(blocked, tier, &room);
             }
@@ -188,7 +177,7 @@ impl Plan {
         let ledger = self.ledger_mut();
         ledger.grant(version, room);
         ledger.lies_whole(version, tier);
-        ledger.counts.tiers[tier.0].checkpoints += 1;
+        ledger.statistics.tiers[tier.0].checkpoints += 1;
         for extent in ledger.extents(version) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);
@@ -224,7 +213,7 @@ impl Plan {
         let begun = ledger.records.get(&version).map(|record| record.written);
         // If no event came since the version was begun, its place in the order is right already.
         if begun.is_some_and(|begun| begun + 1 < tick) {
-            ledger.change_record(version, |record, _| record.written = tick);
+            ledger.change_record(version, |record| record.written = tick);
         }
         ledger.take_in(version);
         ledger.merge_all(version);

@@ -11,7 +11,6 @@
 //! Over a link that both directions share, write-backs into tiers between that are not eager wait for bytes that a caller reads or waits for, and for those that are
 //! read before the next checkpoint; those into the lowest tier wait for the bytes that a caller reads from it. Extents of named versions that are shorter than the least one move together with those beside them.
 
-mod neighbours;
 mod suspended;
 mod write_back;
 
@@ -19,7 +18,7 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::TierConfig;
-use crate::ledger::{FetchLimits, KeepReason, Outlook, RoomBytes, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, RoomBytes, RoomRequest, Set, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
@@ -55,70 +54,56 @@ struct Link {
     to: TierId,
 }
 
-/// The calls that wait for transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pressure {
-    /// A checkpoint waits for room.
-    pub(crate) write_waits: bool,
-    /// A call waits for everything to be on the lowest tier.
-    pub(crate) settles: bool,
-    /// A checkpoint was asked for.
-    pub(crate) has_begun: bool,
-    /// The positions before which versions are prefetched.
-    pub(crate) fetch_limits: FetchLimits,
-}
-
-impl Pressure {
-    /// Returns true if a durable tier may be written: a start that takes no checkpoint changes nothing there.
-    fn may_write_to(self, config: &TierConfig) -> bool {
-        self.has_begun || self.settles || !config.whole
-    }
-}
-
 impl Traffic {
     /// Starts all transfers that may start now: those down first, and those up only while no checkpoint waits for room. The executor carries
     /// those of a link in the order in which they start.
-    pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
+    pub(crate) fn run(&mut self) {
         if let Some(suspension) = self.suspension {
-            return self.run_suspended(suspension, outlook);
+            return self.run_suspended(suspension);
         }
         let last = self.ledger.last();
         for to in (1..=last.0).map(TierId) {
-            self.vacate_into(to, outlook);
-            self.write_all_back(to, outlook, pressure);
+            self.vacate_into(to);
+            self.write_all_back(to);
         }
         self.prefetch_blocked = false;
-        if pressure.write_waits {
+        if self.write_waits {
             return;
         }
         for from in (1..=last.0).map(TierId) {
             let config = self.ledger.tier(from).config;
             // A waiting call comes first: a restore, or a wait for writes if both directions share a link.
-            let is_awaited = pressure.settles && config.shared && from == last;
+            let is_awaited = self.settles && config.shared && from == last;
             while self.depths[from.0].rising.has_room(&config)
                 && !is_awaited
                 && self.ledger.tier(from).callers == 0
-                && self.prefetch(from, pressure, outlook)
+                && self.prefetch(from)
             {}
         }
         if self.prefetch_blocked {
-            self.write_all_back(last, outlook, pressure);
+            self.write_all_back(last);
         }
     }
 
     /// Starts all transfers into a tier from above that may start now.
-    fn write_all_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) {
+    fn write_all_back(&mut self, to: TierId) {
         let config = self.ledger.tier(to).config;
-        while pressure.may_write_to(&config)
-            && self.may_enter(to)
-            && self.write_back(to, outlook, pressure)
-        {}
+        while self.may_write_to(&config) && self.may_enter(to) && self.write_back(to) {}
+    }
+
+    /// Returns true if a tier may be written, also a durable one: a start that takes no checkpoint changes nothing there.
+    fn may_write_to(&self, config: &TierConfig) -> bool {
+        self.ledger.outlook.has_begun || self.settles || !config.whole
     }
 
     /// Starts one transfer out of a tier to a faster one. Returns false if there is none to be started.
-    fn prefetch(&mut self, from: TierId, pressure: Pressure, outlook: &Outlook) -> bool {
+    fn prefetch(&mut self, from: TierId) -> bool {
         let ledger = &self.ledger;
-        let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
+        let Some((key, id)) = ledger
+            .tier(from)
+            .set(Set::Promotable)
+            .soonest(&ledger.order)
+        else {
             return false;
         };
         let position = ledger.order.position(key);
@@ -126,9 +111,9 @@ impl Traffic {
         let was_read = record.is_some_and(|record| record.reads > 0);
         // In the papers' caches, versions without a hint are read when they are asked for.
         let before = match (&ledger.windows, was_read) {
-            (Some(_), _) => pressure.fetch_limits.unread.min(Position::UNKNOWN),
-            (None, true) => pressure.fetch_limits.read,
-            (None, false) => pressure.fetch_limits.unread,
+            (Some(_), _) => ledger.outlook.unread_before.min(Position::UNKNOWN),
+            (None, true) => ledger.outlook.read_before,
+            (None, false) => ledger.outlook.unread_before,
         };
         if position >= before {
             return false;
@@ -137,18 +122,13 @@ impl Traffic {
         // In the papers' caches, all that is hinted is fetched into the fastest tier.
         let target = match &ledger.windows {
             Some(_) => TierId::FASTEST,
-            None => outlook.target(Point { position, byte }),
+            None => ledger.outlook.target(Point { position, byte }),
         };
-        let request = RoomRequest {
-            urgency: Urgency::Ranked,
-            position,
-            grain: ledger.grain(id.0),
-            cause: EvictionCause::Prefetch,
-            keep: KeepReason::Nothing,
-        };
+        let (grain, cause) = (ledger.grain(id.0), EvictionCause::Prefetch);
+        let request = RoomRequest::new(Urgency::Ranked, position, grain, cause);
         for to in (target.0..from.0).map(TierId) {
             let this = self.ledger.tier(to);
-            if this.closed || !pressure.may_write_to(&this.config) {
+            if this.closed || !self.may_write_to(&this.config) {
                 continue;
             }
             let keep = match self.depths[to.0 + 1].entering.transfers {
@@ -156,7 +136,7 @@ impl Traffic {
                 _ => KeepReason::Sinking,
             };
             let request = RoomRequest { keep, ..request };
-            let end = outlook.end(to);
+            let end = self.ledger.outlook.end(to);
             let part = Part {
                 id,
                 end: End::Front,
@@ -165,7 +145,7 @@ impl Traffic {
                     false => u64::MAX,
                 },
             };
-            if self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook) {
+            if self.carry(Purpose::Prefetch, part, Link { from, to }, request) {
                 return true;
             }
             self.prefetch_blocked |= self.is_cramped();
@@ -178,25 +158,18 @@ impl Traffic {
         let order = &self.ledger.order;
         let mut soonest = self.ledger.tiers[1..]
             .iter()
-            .filter_map(|tier| tier.promotable.soonest(order));
+            .filter_map(|tier| tier.set(Set::Promotable).soonest(order));
         soonest.any(|(key, _)| order.position(key) < Position::UNKNOWN)
     }
 
     /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room. A version goes as a
     /// whole to a tier that keeps versions under their names, and up from one.
-    fn carry(
-        &mut self,
-        purpose: Purpose,
-        part: Part,
-        link: Link,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> bool {
+    fn carry(&mut self, purpose: Purpose, part: Part, link: Link, request: RoomRequest) -> bool {
         let Link { from, to } = link;
         let Part { id, end, most } = part;
         let is_whole = |tier| self.ledger.tier(tier).config.whole;
         if is_whole(to) || (purpose == Purpose::Prefetch && is_whole(from)) {
-            return self.carry_version(purpose, id.0, to, request, outlook);
+            return self.carry_version(purpose, id.0, to, request);
         }
         if self.must_not_encode(purpose, id.0, link) {
             return false;
@@ -218,7 +191,8 @@ impl Traffic {
             && is_divisible
             && len < least
             && request.position < Position::UNKNOWN
-            && let Some(is_started) = self.carry_together(purpose, part, link, request, outlook)
+            && let Some(parts) = self.with_neighbours(purpose, part, link)
+            && let Some(is_started) = self.carry_all(purpose, id.0, parts, to, true, request)
         {
             return is_started;
         }
@@ -235,9 +209,7 @@ impl Traffic {
                 None => room,
             },
         };
-        let found = self
-            .ledger
-            .make_runs(to, is_divisible, bytes, request, outlook);
+        let found = self.ledger.make_runs(to, is_divisible, bytes, request);
         let Some(runs) = found else { return false };
         // The evictions may have removed the version that this replica was still kept for.
         if self.ledger.replica(id, from).is_none() {
@@ -258,6 +230,46 @@ impl Traffic {
         true
     }
 
+    /// Returns a short extent with those beside it that can move in one transfer with it, if there are some, until they are as long as the least extent together: those
+    /// behind it if a front moves first, else those before it. At most as many bytes as the part and a transfer may have.
+    fn with_neighbours(
+        &self,
+        purpose: Purpose,
+        part: Part,
+        Link { from, to }: Link,
+    ) -> Option<Vec<(u64, TierId)>> {
+        let ledger = &self.ledger;
+        let (version, start) = part.id;
+        let most = part.most.min(ledger.part(from, to));
+        let comes_along = |extent: &Extent| {
+            let id = (version, extent.start);
+            let is_there = match purpose {
+                Purpose::WriteBack => extent.has(|replica| replica.tier >= to),
+                Purpose::Prefetch => extent.has(|replica| replica.tier < from),
+            };
+            !is_there && self.source(purpose, id, to) == Some(from) && ledger.is_divisible(id)
+        };
+        let mut parts = vec![(start, from)];
+        let record = ledger.records.get(&version)?;
+        let mut at = record.index_of(start)?;
+        let mut bytes = record.extents[at].len;
+        while bytes < ledger.extents.least {
+            at = match part.end {
+                End::Front => at + 1,
+                End::Back => at.wrapping_sub(1),
+            };
+            let next = record.extents.get(at);
+            let Some(extent) = next.filter(|next| bytes + next.len <= most && comes_along(next))
+            else {
+                break;
+            };
+            bytes += extent.len;
+            parts.push((extent.start, from));
+        }
+        parts.sort_unstable();
+        (parts.len() > 1).then_some(parts)
+    }
+
     /// Starts to copy all extents of a version that are not on `to` yet.
     fn carry_version(
         &mut self,
@@ -265,7 +277,6 @@ impl Traffic {
         version: Version,
         to: TierId,
         request: RoomRequest,
-        outlook: &Outlook,
     ) -> bool {
         let ledger = &self.ledger;
         let lowest = |extent: &Extent| {
@@ -284,31 +295,46 @@ impl Traffic {
             Purpose::WriteBack => extent.on(to).is_none(),
             Purpose::Prefetch => extent.replicas.iter().all(|r| r.tier > to),
         });
-        let mut bytes = 0;
-        for extent in missing.clone() {
+        let mut parts = Vec::new();
+        for extent in missing {
             let is_ready = match is_divisible {
                 true => extent.is_at_rest(),
                 false => extent.replicas.iter().all(Replica::is_readable),
             };
-            if !is_ready {
-                return false;
+            match self.source(purpose, (version, extent.start), to) {
+                Some(from) if is_ready => parts.push((extent.start, from)),
+                _ => return false,
             }
-            bytes += ledger.reserved_on(version, to, extent.len);
         }
-        let starts: Vec<_> = missing.map(|extent| extent.start).collect();
-        let bytes = RoomBytes::exactly(bytes);
-        let found = self
-            .ledger
-            .make_runs(to, is_divisible, bytes, request, outlook);
-        let Some(runs) = found else { return false };
-        let parts = starts.into_iter();
-        let parts = parts.map(|start| Some((start, self.source(purpose, (version, start), to)?)));
-        // Room was made since the extents were looked up.
-        let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
-            return false;
-        };
-        self.launch(purpose, version, parts, to, runs);
-        true
+        let carried = self.carry_all(purpose, version, parts, to, is_divisible, request);
+        carried.unwrap_or(false)
+    }
+
+    /// Starts to copy these extents in one transfer: all of them, or none. Returns false if the version is gone by then, and `None` if there is no room for them.
+    fn carry_all(
+        &mut self,
+        purpose: Purpose,
+        version: Version,
+        parts: Vec<(u64, TierId)>,
+        to: TierId,
+        are_cut: bool,
+        request: RoomRequest,
+    ) -> Option<bool> {
+        let ledger = &self.ledger;
+        let lens = parts.iter().map(|&(start, _)| ledger.len((version, start)));
+        let room = lens.map(|len| ledger.reserved_on(version, to, len));
+        let bytes = RoomBytes::exactly(room.sum());
+        let runs = self.ledger.make_runs(to, are_cut, bytes, request)?;
+        // The evictions may have removed the version.
+        let mut sources = parts.iter();
+        let are_there = sources.all(|&(start, from)| {
+            let source = self.ledger.replica((version, start), from);
+            source.is_some()
+        });
+        if are_there {
+            self.launch(purpose, version, parts, to, runs);
+        }
+        Some(are_there)
     }
 
     /// Returns true if no encoding of a version may begin now. A version has one encoding at a time. A chain has one
@@ -374,12 +400,7 @@ impl Traffic {
     }
 
     /// Starts to fetch a version into one run of the fastest tier, if no byte of it is there.
-    pub(crate) fn fetch_run(
-        &mut self,
-        version: Version,
-        request: RoomRequest,
-        outlook: &Outlook,
-    ) -> bool {
+    pub(crate) fn fetch_run(&mut self, version: Version, request: RoomRequest) -> bool {
         let to = TierId::FASTEST;
         let Some(record) = self.ledger.records.get(&version) else {
             return false;
@@ -390,18 +411,13 @@ impl Traffic {
         };
         let is_fetchable =
             !record.unreadable && !record.extents.is_empty() && record.extents.iter().all(is_free);
-        let bytes = self.ledger.tier(to).space.reserved(record.size);
-        if !is_fetchable || bytes > self.ledger.tier(to).space.limit() {
+        if !is_fetchable || !self.ledger.tier(to).space.holds(record.size) {
             return false;
         }
-        let Some(run) = self.ledger.make_run(to, bytes, request, outlook) else {
-            return false;
-        };
-        let extents = self.ledger.extents(version).iter();
+        let extents = record.extents.iter();
         let parts = extents.filter_map(|extent| Some((extent.start, extent.fastest()?.tier)));
-        let parts: Vec<_> = parts.collect();
-        let offsets = parts.iter().map(|&(start, _)| run.start + start).collect();
-        self.start(Purpose::Prefetch, version, parts, to, offsets);
-        true
+        let parts = parts.collect();
+        let carried = self.carry_all(Purpose::Prefetch, version, parts, to, false, request);
+        carried.unwrap_or(false)
     }
 }

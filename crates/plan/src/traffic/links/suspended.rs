@@ -3,7 +3,7 @@
 use super::super::pace::{RemainingTime, TimeModels};
 use super::super::{Purpose, Traffic};
 use super::{Link, Part};
-use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
+use crate::ledger::{RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::EvictionCause;
@@ -69,13 +69,13 @@ impl Traffic {
     }
 
     /// Starts the transfers that a suspension wants, past all tiers between but one that feeds the lowest.
-    pub(super) fn run_suspended(&mut self, suspension: Suspension, outlook: &Outlook) {
+    pub(super) fn run_suspended(&mut self, suspension: Suspension) {
         let last = self.ledger.last();
         if last == TierId::FASTEST {
             return;
         }
         while let Some((id, link)) = self.next_suspended(suspension) {
-            if !self.send(id, link, outlook) && (link.to == last || !self.make_way(outlook)) {
+            if !self.send(id, link) && (link.to == last || !self.make_way()) {
                 return;
             }
         }
@@ -100,7 +100,7 @@ impl Traffic {
     }
 
     /// Sends a version that a suspension does not want from a full tier to the lowest, which that tier feeds.
-    fn make_way(&mut self, outlook: &Outlook) -> bool {
+    fn make_way(&mut self) -> bool {
         let last = self.ledger.last();
         if self.depths[last.0].entering.transfers > 0 || !self.may_enter(last) {
             return false;
@@ -108,24 +108,13 @@ impl Traffic {
         let owed = self.ledger.tier(last).owed.iter().flatten();
         let lying = owed.filter_map(|&(_, version)| self.missing(version, last));
         let first = { lying }.find(|(_, from)| from.0 + 1 == last.0);
-        first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }, outlook))
+        first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }))
     }
 
     /// Returns true if one more transfer into a tier from above may begin.
     pub(super) fn may_enter(&self, to: TierId) -> bool {
         let this = self.ledger.tier(to);
         !this.closed && self.depths[to.0].entering.has_room(&this.config)
-    }
-
-    /// Returns the first extent that is neither on `to` nor on its way there, and the tier to read it from.
-    fn missing(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
-        let record = self.ledger.records.get(&version);
-        let record = record.filter(|record| !record.unreadable)?;
-        let mut extents = record.extents.iter();
-        let missing = extents.find(|extent| extent.on(to).is_none())?;
-        let id = (version, missing.start);
-        let from = self.feeder(id, to);
-        Some((id, from.or_else(|| self.source_down(missing, to))?))
     }
 
     /// Returns the tier above `to`, if `to` takes versions from there alone and it has this extent.
@@ -150,16 +139,11 @@ impl Traffic {
         source.map(|replica| replica.tier)
     }
 
-    fn send(&mut self, id: ExtentId, link: Link, outlook: &Outlook) -> bool {
-        let request = RoomRequest {
-            urgency: Urgency::Urgent,
-            position: self.ledger.position(id.0),
-            grain: self.ledger.unit,
-            cause: EvictionCause::Flush,
-            keep: KeepReason::Nothing,
-        };
+    fn send(&mut self, id: ExtentId, link: Link) -> bool {
+        let (position, grain) = (self.ledger.position(id.0), self.ledger.unit);
+        let request = RoomRequest::new(Urgency::Urgent, position, grain, EvictionCause::Flush);
         let part = Part::all(id, super::End::Front);
-        self.carry(Purpose::WriteBack, part, link, request, outlook)
+        self.carry(Purpose::WriteBack, part, link, request)
     }
 
     /// Returns the time that a version still needs to reach the lowest tier if nothing else moves; `None` without
@@ -218,7 +202,7 @@ impl Traffic {
             return 0.0;
         }
         let feeder = TierId(last.0 - 1);
-        let to_feeder = ledger.counts.hops.iter();
+        let to_feeder = ledger.statistics.hops.iter();
         let to_feeder = to_feeder.filter(|hop| hop.to == feeder && hop.from < feeder);
         let (ns, carried) = to_feeder.fold((0, 0_u64), |(ns, bytes), hop| {
             (

@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
 
     fn copy(&self) -> Self {
         Self {
-            machine: self.machine.copy(),
+            machine: self.machine.clone(),
             done: self.done.clone(),
             written: self.written.clone(),
             is_looked_at: true,
@@ -407,7 +407,7 @@ impl Explored {
                 run.failures > 0 || run.machine.is_released(),
                 "what may not be used any more never becomes free"
             );
-            run.machine.copy().read_back();
+            run.machine.clone().read_back();
         }
     }
 

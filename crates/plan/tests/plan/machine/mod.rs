@@ -68,9 +68,9 @@ impl Setup {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Machine {
     world: World,
-    policy: usize,
     hands: Hands,
     /// Versions that were hinted since hints were forgotten.
     hinted: BTreeSet<Version>,
@@ -108,7 +108,6 @@ impl Machine {
         });
         Self {
             world: world.unwrap(),
-            policy: setup.policy,
             hands,
             hinted: BTreeSet::new(),
             unread: BTreeSet::new(),

@@ -1,6 +1,5 @@
-//! Policies by number, including one without an order, and copies of a machine, each with its own policy.
+//! Policies by number, including one without an order.
 
-use super::Machine;
 use tierflow_plan::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
 
 /// A policy that gives all versions equal standings.
@@ -24,18 +23,5 @@ pub(super) fn policy(kind: usize) -> Box<dyn Policy> {
         2 => Box::new(Fifo),
         3 => Box::new(Score),
         _ => Box::new(Alike),
-    }
-}
-
-impl Machine {
-    pub(crate) fn copy(&self) -> Self {
-        Self {
-            world: self.world.copy(policy(self.policy)),
-            hands: self.hands.clone(),
-            hinted: self.hinted.clone(),
-            unread: self.unread.clone(),
-            damaged: self.damaged.clone(),
-            ..*self
-        }
     }
 }
