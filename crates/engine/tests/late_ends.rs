@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 use tierflow_device::host;
-use tierflow_engine::{AfterRestore, Cause, Engine, Error, HopMetrics, Version};
+use tierflow_engine::{AfterRestore, Cause, Engine, Error, HopMetrics, Region, Version};
 
 /// Bytes of a chunk: more than one transfer carries, so that two workers fetch to the memory of one consumed chunk.
 const CHUNK: usize = 24 << 20;
@@ -147,4 +147,29 @@ fn a_slot_whose_end_cannot_be_told_keeps_its_bytes() {
             "{produced:?}"
         );
     }
+}
+
+/// Small versions become durable in groups, and a group waits for no kernel.
+#[test]
+fn a_small_version_is_durable_while_a_kernel_writes_another() {
+    let device = host::open(host::Options::default()).unwrap();
+    let (stream, ends) = host::late_stream(&device).unwrap();
+    let external = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device).host_cache(CHUNK);
+    let engine = engine.external(external.path()).build().unwrap();
+    let patience = Duration::from_secs(20);
+    engine
+        .call()
+        .produce(1, 4096)
+        .unwrap()
+        .commit_after(&stream)
+        .unwrap();
+    engine
+        .checkpoint(2, &[Region::from(&[2; 4096][..])])
+        .unwrap();
+    let durable = engine.call().within(patience).wait_version(2);
+    while ends.reach_next() {}
+    durable.unwrap();
+    engine.wait().unwrap();
+    assert!(engine.is_durable(1));
 }
