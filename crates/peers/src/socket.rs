@@ -173,7 +173,7 @@ impl Socket {
         }
     }
 
-    /// Tells the other process that no further message comes. Its messages still arrive.
+    /// Tells the other process that no further message comes. Messages of that process still arrive.
     pub(crate) fn end(&self) {
         // A connection that is over needs no end.
         let _over = rustix::net::shutdown(&self.fd, Shutdown::Write);
