@@ -15,6 +15,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::logger::lines_of_rank;
 use crate::options::Options;
 use crate::process::PerProcess;
+use crate::slot::Retries;
 use crate::statistics::Statistics;
 use crate::streams::{DeviceStreams, Order};
 use crate::until::Until;
@@ -120,6 +121,8 @@ pub struct EngineHandle {
     pub device: Device,
     /// The streams of the device.
     pub streams: DeviceStreams,
+    /// Slots that were dropped and have not ended yet.
+    pub(crate) late_slots: Arc<Retries>,
     closing_patience: Duration,
     /// True if redundancy passes between the ranks by functions of the application.
     passes_by_group: bool,
@@ -160,6 +163,7 @@ impl EngineHandle {
             },
             streams: DeviceStreams::new(device.clone()),
             device,
+            late_slots: Arc::default(),
             closing_patience,
             passes_by_group,
             _lines: lines,
@@ -212,6 +216,11 @@ impl EngineHandle {
     #[must_use]
     pub fn closing_patience(&self) -> Duration {
         self.closing_patience
+    }
+
+    /// Waits for the end of slots that were dropped while a CUDA graph was captured, within the closing patience.
+    pub fn wait_for_dropped_slots(&self) {
+        self.late_slots.wait(self.closing_patience);
     }
 
     /// Waits until all versions are on the lowest tier. Then makes redundancy as [`Self::protect_after`] does, even if the wait failed, as the

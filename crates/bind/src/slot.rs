@@ -2,9 +2,10 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
+use parking_lot::{Condvar, Mutex};
 use tierflow_device::{Error as DeviceError, Stream};
 use tierflow_engine::{ConsumeSlot, ProduceSlot, Version};
 
@@ -52,6 +53,51 @@ pub struct Slot {
 /// makes the graphs invalid that are being captured at that moment.
 const SHORTEST_RETRY: Duration = Duration::from_millis(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// Values that were dropped and wait for their end, each in a thread.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    waiting: Mutex<usize>,
+    /// Tells that a value has ended, or that the end of all is waited for.
+    changed: Condvar,
+}
+
+impl Retries {
+    /// Drops `late` as soon as `end` returns true for it. If the system starts no thread, `late` is never dropped.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    fn add<T: Send + 'static>(
+        self: &Arc<Self>,
+        late: T,
+        end: fn(&mut T) -> bool,
+    ) -> io::Result<()> {
+        let (mut late, retries) = (ManuallyDrop::new(late), Arc::clone(self));
+        let run = move || {
+            let mut pause = SHORTEST_RETRY;
+            while !end(&mut late) {
+                let _woken = retries.changed.wait_for(&mut retries.waiting.lock(), pause);
+                pause = (2 * pause).min(LONGEST_RETRY);
+            }
+            drop(ManuallyDrop::into_inner(late));
+            *retries.waiting.lock() -= 1;
+            retries.changed.notify_all();
+        };
+        let mut waiting = self.waiting.lock();
+        let thread = thread::Builder::new().name("tierflow-slot".to_owned());
+        thread.spawn(run)?;
+        *waiting += 1;
+        Ok(())
+    }
+
+    /// Makes the next attempts now, and waits until all values have ended, for `patience` at most.
+    pub(crate) fn wait(&self, patience: Duration) {
+        let mut waiting = self.waiting.lock();
+        self.changed.notify_all();
+        let is_any = |waiting: &mut usize| *waiting > 0;
+        let _over = self.changed.wait_while_for(&mut waiting, is_any, patience);
+    }
+}
 
 impl Slot {
     /// Lends room for a version: see [`tierflow_engine::Call::produce`].
@@ -218,23 +264,38 @@ impl Drop for Slot {
             "a dropped slot keeps its bytes until the device can order its end behind all work, which it cannot while a CUDA graph is \
              captured: end slots with a stream, or outside of captures: {error}"
         );
-        // Without a thread, the bytes stay lent for good, as somebody may still use them.
-        let mut late = ManuallyDrop::new(Self {
+        let late = Self {
             lent: self.lent.take(),
             engine: Arc::clone(&self.engine),
             when_dropped: self.when_dropped,
-        });
-        let wait = move || {
-            let mut pause = SHORTEST_RETRY;
-            while late.end_dropped().is_err() {
-                thread::sleep(pause);
-                pause = (2 * pause).min(LONGEST_RETRY);
-            }
-            drop(ManuallyDrop::into_inner(late));
         };
-        let thread = thread::Builder::new().name("tierflow-slot".to_owned());
-        if let Err(error) = thread.spawn(wait) {
+        // Without a thread, the bytes stay lent for good, as somebody may still use them.
+        if let Err(error) = self
+            .engine
+            .late_slots
+            .add(late, |late| late.end_dropped().is_ok())
+        {
             tracing::error!("the bytes of a slot are lost to the cache: no thread: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_close_waits_for_the_end_of_a_dropped_slot() {
+        let (retries, captured) = (Arc::<Retries>::default(), Arc::new(AtomicBool::new(true)));
+        retries.wait(Duration::MAX);
+        let late = Arc::clone(&captured);
+        let added = retries.add(late, |captured| !captured.load(Ordering::Acquire));
+        added.unwrap();
+        retries.wait(Duration::ZERO);
+        assert_eq!(Arc::strong_count(&captured), 2, "it is still captured");
+        captured.store(false, Ordering::Release);
+        retries.wait(Duration::MAX);
+        assert_eq!(Arc::strong_count(&captured), 1);
     }
 }

@@ -42,7 +42,8 @@ int VELOC_Init_single(unsigned int id, const char *cfg_file);
 /*
  * Ends the client. Waits for all checkpoints to become durable as long as bytes move, whatever `drain` says, and names lost checkpoints
  * on the standard error. A program that returns from main or calls exit() without this call waits in the same way, but meets no other
- * ranks: versions whose redundancy passes in calls of the group are lost then.
+ * ranks: versions whose redundancy passes in calls of the group are lost then. VELOC_FAILURE: another thread is in a call of VELOC; then
+ * the client is as it was. Calls of other threads with the handle of VELOC_Engine() are waited for, and further ones return TF_CLOSED.
  */
 int VELOC_Finalize(int drain);
 

@@ -65,8 +65,9 @@ impl OpenEngine {
         Ok(unsafe { self.handle.behind(stream.handle()) }?.into_stream())
     }
 
-    /// Fails if a slot is lent.
+    /// Fails if a slot is lent. Waits for slots that the library itself gave up while a CUDA graph was captured.
     pub(crate) fn lends_nothing(&self) -> Outcome {
+        self.handle.wait_for_dropped_slots();
         match Arc::strong_count(&self.handle) {
             1 => Ok(()),
             _ => Err(Failure::argument(

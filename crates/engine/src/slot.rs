@@ -291,15 +291,15 @@ impl ProduceSlot<'_> {
     /// the flush of the version, its restore, and every other access to these bytes wait for that work.
     ///
     /// # Errors
-    /// [`Error::Device`] if the stream's device failed. The version is not accepted then.
+    /// [`Error::Device`] if the stream's device failed. The version is not accepted then. If the driver tells neither that the work is over
+    /// nor that the device is lost, the memory stays lent for good.
     pub fn commit_after(mut self, stream: &Stream) -> Result<()> {
         self.call.engine.at_home()?;
         let engine = self.call.engine.clone();
         let clock = engine.shared.blocked.begin(CallKind::Produce);
-        let ends = stream.record()?;
         if let Some(loan) = self.loan.take() {
-            let pending = &self.call.engine.shared.pending;
-            pending.note(&self.call.place, Access::Write, ends, loan.into_read());
+            let loan = loan.into_read();
+            self.call.end_after(stream, Access::Write, loan)?;
         }
         self.taken_in(clock);
         Ok(())
@@ -309,13 +309,13 @@ impl ProduceSlot<'_> {
     /// Returns at once: the next user of the memory waits for the work.
     ///
     /// # Errors
-    /// [`Error::Device`] if the stream's device failed. The memory is given up nevertheless.
+    /// [`Error::Device`] if the stream's device failed. The memory is given up nevertheless, but for the exception of
+    /// [`ProduceSlot::commit_after`].
     pub fn give_up_after(mut self, stream: &Stream) -> Result<()> {
         self.call.engine.at_home()?;
-        let ends = stream.record()?;
         if let Some(loan) = self.loan.take() {
-            let pending = &self.call.engine.shared.pending;
-            pending.note(&self.call.place, Access::Write, ends, loan.into_read());
+            let loan = loan.into_read();
+            self.call.end_after(stream, Access::Write, loan)?;
             self.call.given_up();
         }
         Ok(())
@@ -422,7 +422,8 @@ impl ConsumeSlot<'_> {
     /// Returns at once: later writes to the bytes wait for that work.
     ///
     /// # Errors
-    /// [`Error::Device`] if the stream's device failed. The version is not consumed then.
+    /// [`Error::Device`] if the stream's device failed. The version is not consumed then. The bytes stay lent in the case of
+    /// [`ProduceSlot::commit_after`].
     pub fn finish_after(self, stream: &Stream) -> Result<()> {
         self.end_after(stream, true)
     }
@@ -437,16 +438,8 @@ impl ConsumeSlot<'_> {
 
     fn end_after(mut self, stream: &Stream, is_consumed: bool) -> Result<()> {
         self.call.engine.at_home()?;
-        let ends = match stream.record() {
-            Ok(ends) => ends,
-            Err(error) => {
-                self.give_back();
-                return Err(error.into());
-            }
-        };
         if let Some(loan) = self.loan.take() {
-            let pending = &self.call.engine.shared.pending;
-            pending.note(&self.call.place, Access::Read, ends, loan);
+            self.call.end_after(stream, Access::Read, loan)?;
         }
         self.call.read(is_consumed);
         Ok(())

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 use tierflow_device::host;
-use tierflow_engine::{AfterRestore, Cause, Engine, HopMetrics, Version};
+use tierflow_engine::{AfterRestore, Cause, Engine, Error, HopMetrics, Region, Version};
 
 /// Bytes of a chunk. A transfer carries fewer, so two workers fetch to the memory of one consumed chunk.
 const CHUNK: usize = 24 << 20;
@@ -83,4 +83,93 @@ fn consume(engine: &Engine, version: Version, stream: &tierflow_device::Stream) 
     let bytes = slot.bytes().unwrap();
     assert!(bytes.iter().all(|&byte| byte == version as u8));
     slot.finish_after(stream).unwrap();
+}
+
+/// A driver without memory for an event can still be asked to wait for a stream. Nobody gets the bytes before the stream is done.
+#[test]
+fn a_slot_whose_end_has_no_event_waits_for_its_stream() {
+    let device = host::open(host::Options::default()).unwrap();
+    let (stream, ends) = host::late_stream(&device).unwrap();
+    let engine = Engine::builder(&device).device_cache(CHUNK);
+    let engine = engine.after_restore(AfterRestore::Discard).build().unwrap();
+    ends.refuse(false);
+    type End = fn(&Engine, &tierflow_device::Stream);
+    let all: [End; 4] = [
+        |engine, stream| {
+            let slot = engine.call().produce(0, CHUNK).unwrap();
+            slot.give_up_after(stream).unwrap();
+        },
+        |engine, stream| {
+            let slot = engine.call().produce(1, CHUNK).unwrap();
+            slot.commit_after(stream).unwrap();
+        },
+        |engine, stream| {
+            let slot = engine.call().consume(1).unwrap();
+            slot.give_back_after(stream).unwrap();
+        },
+        |engine, stream| {
+            let slot = engine.call().consume(1).unwrap();
+            slot.finish_after(stream).unwrap();
+        },
+    ];
+    for end in all {
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| end(&engine, &stream));
+            while !ends.reach_next() {
+                assert!(!ended.is_finished(), "the slot did not wait");
+                std::thread::yield_now();
+            }
+        });
+    }
+    assert!(engine.versions().is_empty());
+}
+
+/// If the driver cannot wait either, nobody knows when the stream is done: the bytes stay lent, so nobody overwrites them.
+#[test]
+fn a_slot_whose_end_cannot_be_told_keeps_its_bytes() {
+    for reads in [false, true] {
+        let device = host::open(host::Options::default()).unwrap();
+        let (stream, ends) = host::late_stream(&device).unwrap();
+        let engine = Engine::builder(&device).device_cache(CHUNK);
+        let engine = engine.after_restore(AfterRestore::Discard).build().unwrap();
+        ends.refuse(true);
+        let slot = engine.call().produce(0, CHUNK).unwrap();
+        let ended = if reads {
+            slot.commit();
+            engine.call().consume(0).unwrap().finish_after(&stream)
+        } else {
+            slot.commit_after(&stream)
+        };
+        assert!(matches!(ended, Err(Error::Device(_))), "{ended:?}");
+        let produced = engine.call().produce(1, CHUNK);
+        assert!(
+            matches!(produced, Err(Error::NoRoom { .. })),
+            "{produced:?}"
+        );
+    }
+}
+
+/// Small versions become durable in groups, and a group waits for no kernel.
+#[test]
+fn a_small_version_is_durable_while_a_kernel_writes_another() {
+    let device = host::open(host::Options::default()).unwrap();
+    let (stream, ends) = host::late_stream(&device).unwrap();
+    let external = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device).host_cache(CHUNK);
+    let engine = engine.external(external.path()).build().unwrap();
+    let patience = Duration::from_secs(20);
+    engine
+        .call()
+        .produce(1, 4096)
+        .unwrap()
+        .commit_after(&stream)
+        .unwrap();
+    engine
+        .checkpoint(2, &[Region::from(&[2; 4096][..])])
+        .unwrap();
+    let durable = engine.call().within(patience).wait_version(2);
+    while ends.reach_next() {}
+    durable.unwrap();
+    engine.wait().unwrap();
+    assert!(engine.is_durable(1));
 }

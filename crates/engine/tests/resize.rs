@@ -156,3 +156,50 @@ fn a_refused_resize_changes_nothing() {
     assert_eq!(direct.metrics().tiers[0].limit, 4 << 20);
     assert_restores(&direct, 1);
 }
+
+/// Bytes of a cache that takes long to grow, a page at a time.
+const SLOW: usize = 512 * MIB;
+
+fn growing(device: &tierflow_device::Device) -> Engine {
+    let growth = DeviceGrowth::IncrementalVmm { chunk: Some(4096) };
+    let cache = Tier::device(SLOW).growth(growth).evict_while_growing(true);
+    let engine = Engine::builder(device).tier(cache).host_cache(4 * MIB);
+    engine.build().unwrap()
+}
+
+fn usable_at_the_end(engine: &Engine) -> usize {
+    loop {
+        let device = engine.reports().device.unwrap();
+        if device.finished {
+            return device.usable;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_cache_that_grows_goes_on_while_another_is_resized() {
+    let engine = growing(&open(Choice::Host).unwrap());
+    engine.resize(Cache::Host, 0, LONG).unwrap();
+    assert_eq!(usable_at_the_end(&engine), SLOW);
+    // The limit follows a moment after the arena.
+    let begun = std::time::Instant::now();
+    while engine.metrics().tiers[0].limit < SLOW as u64 {
+        assert!(begun.elapsed() < LONG, "{:?}", engine.metrics().tiers[0]);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_cache_that_is_resized_while_it_grows_grows_no_more() {
+    let engine = growing(&open(Choice::Host).unwrap());
+    let slot = engine.call().produce(0, 4096).unwrap();
+    let late = engine.resize(Cache::Device, 0, Duration::ZERO);
+    assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+    let usable = engine.reports().device.unwrap().usable;
+    assert_eq!(usable_at_the_end(&engine), usable);
+    slot.commit();
+    engine.resize(Cache::Device, 0, LONG).unwrap();
+    assert_eq!(engine.reports().device.unwrap().usable, 0);
+    assert_eq!(engine.versions(), [0]);
+}

@@ -9,15 +9,17 @@
 //! ```
 //!
 //! Each connection is one loan. When it closes, the other process has ended: a borrower's chunk is free again, and a
-//! lender's chunk counts as lost, though it stays mapped.
+//! lender's chunk counts as lost, though it stays mapped. A lender that ends a loan early closes its direction alone, and hears when the
+//! borrower has unmapped the chunk.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tierflow_device::{Device, Exported, Memory, Reservation};
+use tierflow_sync::{Mutex, rank};
 
 use crate::error::{DeviceContext, Error, Result};
 use crate::socket::{Listener, Message, Socket};
@@ -33,16 +35,39 @@ const RETURNED: u64 = 5;
 pub struct Lender {
     device: Device,
     listener: Listener,
-    spare: Arc<AtomicU64>,
+    spare: Arc<Mutex<Spare, { rank::LEAF }>>,
 }
 
-/// A loan on the lender's side. Dropping it closes the connection, which tells the borrower that the loan is over. The
-/// memory is free when the borrower has unmapped it.
+/// The bytes that a lender can lend.
+#[derive(Debug)]
+struct Spare {
+    bytes: u64,
+    /// Loans that the lender has ended, and their bytes, which borrowers may still have mapped.
+    ended: Vec<(Arc<Socket>, u64)>,
+}
+
+impl Spare {
+    /// Counts the loans that borrowers have given back meanwhile. Returns the bytes.
+    fn count(&mut self) -> u64 {
+        let bytes = &mut self.bytes;
+        self.ended.retain(|(socket, lent)| {
+            let received = socket.receive("asking for the end of a loan", Duration::ZERO);
+            let is_mapped = matches!(received, Err(Error::TimedOut { .. }));
+            *bytes += if is_mapped { 0 } else { *lent };
+            is_mapped
+        });
+        self.bytes
+    }
+}
+
+/// A loan on the lender's side. Dropping it tells the borrower that the loan is over. The memory is free, and spare again, when the
+/// borrower has unmapped it.
 #[derive(Debug)]
 pub struct Lent {
     chunk: Exported,
-    socket: Socket,
-    spare: Arc<AtomicU64>,
+    socket: Arc<Socket>,
+    spare: Arc<Mutex<Spare, { rank::LEAF }>>,
+    is_returned: AtomicBool,
 }
 
 /// A loan on the borrower's side: memory of another process's device, mapped at addresses of this process. Dropping it gives the
@@ -75,13 +100,16 @@ impl Lender {
         Ok(Self {
             device: device.clone(),
             listener: Listener::bind(path)?,
-            spare: Arc::new(AtomicU64::new(spare)),
+            spare: Arc::new(Mutex::new(Spare {
+                bytes: spare,
+                ended: Vec::new(),
+            })),
         })
     }
 
     /// Returns the bytes that the lender can still lend.
     pub fn spare(&self) -> u64 {
-        self.spare.load(Relaxed)
+        self.spare.lock().count()
     }
 
     /// Waits for the next process that asks, and lends it the bytes that it asks for.
@@ -99,16 +127,13 @@ impl Lender {
         let granularity = self.device.info().granularity as u64;
         let asked = ask.value;
         let bytes = asked.checked_next_multiple_of(granularity);
-        // Relaxed: the count guards no other data.
-        let taken = bytes.filter(|bytes| *bytes > 0).and_then(|bytes| {
-            let take = |spare: u64| spare.checked_sub(bytes);
-            self.spare
-                .fetch_update(Relaxed, Relaxed, take)
-                .ok()
-                .and(usize::try_from(bytes).ok())
-        });
-        let Some(bytes) = taken else {
-            let spare = self.spare();
+        let mut all = self.spare.lock();
+        let spare = all.count();
+        let left = bytes.and_then(|bytes| spare.checked_sub(bytes));
+        all.bytes = left.unwrap_or(spare);
+        drop(all);
+        let bytes = bytes.filter(|bytes| *bytes > 0 && left.is_some());
+        let Some(bytes) = bytes.and_then(|bytes| usize::try_from(bytes).ok()) else {
             socket.send("refusing a loan", REFUSED, spare, None)?;
             return Err(Error::NothingToLend { asked, spare });
         };
@@ -119,15 +144,16 @@ impl Lender {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                self.spare.fetch_add(bytes as u64, Relaxed);
+                self.spare.lock().bytes += bytes as u64;
                 socket.send("refusing a loan", REFUSED, 0, None)?;
                 return Err(error);
             }
         };
         let lent = Lent {
             chunk,
-            socket,
+            socket: Arc::new(socket),
             spare: Arc::clone(&self.spare),
+            is_returned: AtomicBool::new(false),
         };
         let fd = lent.chunk.fd();
         lent.socket
@@ -157,17 +183,27 @@ impl Lent {
     /// [`Error::TimedOut`] if the borrower still has the memory: call again. [`Error::Protocol`] and [`Error::System`] if the connection fails.
     pub fn wait_returned(&self, patience: Duration) -> Result<()> {
         match self.socket.receive("waiting for a loan to end", patience) {
-            Ok(message) if message.kind == RETURNED => Ok(()),
-            Ok(message) => Err(unexpected(&message)),
-            Err(Error::Gone { .. }) => Ok(()),
-            Err(error) => Err(error),
+            Ok(message) if message.kind == RETURNED => {}
+            Ok(message) => return Err(unexpected(&message)),
+            Err(Error::Gone { .. }) => {}
+            Err(error) => return Err(error),
         }
+        self.is_returned.store(true, Relaxed);
+        Ok(())
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.spare.fetch_add(self.chunk.len() as u64, Relaxed);
+        let bytes = self.chunk.len() as u64;
+        let mut spare = self.spare.lock();
+        match *self.is_returned.get_mut() {
+            true => spare.bytes += bytes,
+            false => {
+                self.socket.end();
+                spare.ended.push((Arc::clone(&self.socket), bytes));
+            }
+        }
     }
 }
 
@@ -342,6 +378,24 @@ mod tests {
         assert_eq!(cache.give_back(0).unwrap(), 0);
         let returned = lender.receive("", PATIENCE).unwrap();
         assert_eq!(returned.kind, RETURNED);
+    }
+
+    #[test]
+    fn memory_that_a_borrower_still_maps_is_not_spare() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("lender");
+        let device = host::open(host::Options::default()).unwrap();
+        let spare = device.info().granularity as u64;
+        let lender = Lender::bind(&device, &path, spare).unwrap();
+        let (lent, loan) = std::thread::scope(|scope| {
+            let borrower = scope.spawn(|| Loan::ask(&device, &path, 1, PATIENCE).unwrap());
+            (lender.lend(PATIENCE).unwrap(), borrower.join().unwrap())
+        });
+        drop(lent);
+        assert!(loan.is_recalled().is_err(), "the loan is not over");
+        assert_eq!(lender.spare(), 0);
+        drop(loan);
+        assert_eq!(lender.spare(), spare);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 
 use crate::error::{Error, Result};
@@ -170,6 +171,12 @@ impl Socket {
             Err(Errno::PIPE | Errno::CONNRESET) => Err(Error::Gone { doing }),
             Err(errno) => Err(system(doing, errno)),
         }
+    }
+
+    /// Tells the other process that no further message comes. Messages of that process still arrive.
+    pub(crate) fn end(&self) {
+        // A connection that is over needs no end.
+        let _over = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
     /// Waits for the next message. With a patience of 0, returns only a message that has arrived.

@@ -2,12 +2,14 @@
 
 use std::ffi::CString;
 
-use pyo3::exceptions::{PyOSError, PyOverflowError, PyResourceWarning};
+use pyo3::exceptions::{PyException, PyOSError, PyOverflowError, PyResourceWarning};
 use pyo3::prelude::*;
 use tierflow_bind::{Failure, Status, System};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::{Error, Version};
 use tierflow_store::Error as StoreError;
+
+use crate::patience::keep_interrupt;
 
 /// The result of a fallible call in Python. The operator `?` converts failures to exceptions.
 pub(crate) type Answer<T = ()> = Result<T, Raised>;
@@ -125,12 +127,16 @@ fn about(py: Python<'_>, exception: PyErr, system: &System) -> PyErr {
     exception
 }
 
-/// Warns of a loss. If the program turns warnings into errors, the error goes to `sys.unraisablehook`, as no caller can catch it.
+/// Warns of a loss. If the program turns warnings into errors, the error goes to `sys.unraisablehook`, as no caller can catch it. An exception
+/// that ends programs is kept: see [`keep_interrupt`].
 pub(crate) fn warn(py: Python<'_>, failure: &Failure) {
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
     let category = py.get_type::<PyResourceWarning>();
     if let Err(error) = PyErr::warn(py, &category, &text, 1) {
-        error.write_unraisable(py, None);
+        match error.is_instance_of::<PyException>(py) {
+            true => error.write_unraisable(py, None),
+            false => keep_interrupt(py, error),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use tierflow_bind::{Failure, Until, parse};
 use tierflow_engine::Version;
 
 use crate::errors::{Answer, Number, Raised};
+use crate::ffi::pending::raise_soon;
 
 /// Collects all versions of an iterable. Ctrl-C ends an iterable without an end.
 ///
@@ -34,10 +35,12 @@ thread_local! {
 }
 
 /// Keeps an exception of a function that a call of this thread called, if it ends programs: Ctrl-C's `KeyboardInterrupt`, or `SystemExit`.
-/// The call itself only has a text for it.
+/// The call itself only has a text for it. The main thread raises the exception as soon as it runs Python again if no call does so before, as in
+/// the drop of an engine.
 pub(crate) fn keep_interrupt(py: Python<'_>, error: PyErr) {
     if !error.is_instance_of::<PyException>(py) {
         ON_ITS_WAY.set(Some(error));
+        raise_soon();
     }
 }
 

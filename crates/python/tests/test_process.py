@@ -204,6 +204,35 @@ def test_ctrl_c_ends_a_call_that_waits_for_room(python: Callable[[str], str], tm
     assert told == "interrupted\n"
 
 
+def test_ctrl_c_in_a_drop_is_raised_behind_it(python: Callable[[str], str], tmp_path: object) -> None:
+    """The signal comes while the end of the engine warns of a loss. No call of the library follows."""
+    told = python(
+        f"""
+        import shutil
+        import signal
+        import warnings
+        import tierflow
+
+        def rings(*_):
+            print("warned")
+            signal.raise_signal(signal.SIGINT)
+
+        warnings.simplefilter("always")
+        warnings.showwarning = rings
+        engine = tierflow.Engine(device="host", host_cache="1MiB", external={str(tmp_path)!r} + "/lost", closing_patience=0.1)
+        shutil.rmtree({str(tmp_path)!r} + "/lost")
+        engine.checkpoint(7, b"0")
+        try:
+            del engine
+            for _ in range(100_000):
+                pass
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert told == "warned\ninterrupted\n"
+
+
 def test_a_wait_lets_others_run(tmp_path: object) -> None:
     """A thread that waits does not hold the interpreter's lock: this thread works meanwhile."""
     with tierflow.Engine(device="host", host_cache="256MiB", scratch=str(tmp_path)) as engine:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import random
+import threading
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -655,3 +656,25 @@ def test_memory_that_was_given_up_is_the_saves_error(engine: tierflow.Engine) ->
     dcp.async_save({"weight": torch.ones(3)}, storage_writer=writer).upload_completion.result(60)
     assert len(engine.versions()) == 1
     writer.close()
+
+
+def test_a_save_that_fails_leaves_the_next_one_alone(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next save empties the buffer of the one before, which may fail at that moment in the thread that saves it."""
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(_staging, "_PIECE", 1000)
+    fails: list[threading.Thread] = []
+
+    class Copies(Stream):
+        def synchronize(self) -> None:
+            if not fails:
+                fails.append(threading.Thread(target=staged.give_up))
+                fails[0].start()
+                fails[0].join(0.2)
+
+    layout = Layout([torch.ones(4000)])
+    staged = _staging.Staged(engine, 0, layout, 4096, Copies())
+    staged._buffer, staged._buffered = torch.ones(layout.end, dtype=torch.uint8), range(layout.end)
+    staged.keep_buffered()
+    fails[0].join()
+    engine.produce(0, 10, "u1").commit()
+    assert engine.versions() == [0]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tierflow_bind::Until;
 use tierflow_redundancy::ParityStore;
@@ -59,8 +59,9 @@ impl Client {
         let (rank, ranks) = group
             .as_ref()
             .map_or((0, 1), |group| (group.rank, group.ranks));
-        let Ok(core) = Arc::try_unwrap(self.core) else {
-            let text = "slots of the engine are still lent, or calls of other threads under way";
+        // Calls of other threads that have found the engine end by themselves, and no further one finds it.
+        let Some(core) = alone(self.core, patience) else {
+            let text = "another thread is still in a call with the handle of VELOC_Engine: the engine ends with that call";
             return waited.and(Err(Failure::argument(text)));
         };
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
@@ -109,6 +110,19 @@ impl Client {
     }
 }
 
+/// Returns the value once nobody else holds it; `None` if others still do when `patience` is over.
+fn alone<T>(mut shared: Arc<T>, patience: Duration) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        shared = match Arc::try_unwrap(shared) {
+            Ok(value) => return Some(value),
+            Err(_) if begun.elapsed() >= patience => return None,
+            Err(shared) => shared,
+        };
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Writes the time line, if the configuration names a file for it. Each rank of a group writes a separate file.
 fn write_timeline(core: &OpenEngine, config: &Config, rank: u32) -> Outcome {
     let Some(path) = &config.timeline_file else {
@@ -134,5 +148,20 @@ fn remove_if(place: &dyn Vault, goes: impl Fn(u64) -> bool) -> Outcome {
     match others.is_empty() {
         true => Ok(()),
         false => Ok(place.remove(&others)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_waits_for_calls_of_other_threads() {
+        let engine = Arc::new(());
+        let call = Arc::clone(&engine);
+        assert!(alone(Arc::clone(&engine), Duration::ZERO).is_none());
+        let ended = std::thread::spawn(move || alone(engine, Duration::MAX).is_some());
+        drop(call);
+        assert!(ended.join().is_ok_and(|is_alone| is_alone));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tierflow_sync::{Condvar, Mutex, rank};
 
 use crate::backend::{Copy, Mark, MarkKind, Queue};
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::info::Place;
 use crate::pages::pointer;
 
@@ -39,6 +39,10 @@ struct Ends {
 struct Counts {
     recorded: u64,
     reached: u64,
+    /// True while the stream refuses to record marks.
+    is_refusing: bool,
+    /// True while the stream refuses to be waited for.
+    is_mute: bool,
 }
 
 impl LateEnds {
@@ -53,11 +57,35 @@ impl LateEnds {
         is_late
     }
 
+    /// Makes the stream refuse further events, as a driver without memory does. A wait for the stream then lasts until all its marks
+    /// are reached, refused ones included; if `is_mute`, the stream refuses the wait, too.
+    #[cfg(feature = "testing")]
+    pub fn refuse(&self, is_mute: bool) {
+        let mut counts = self.0.counts.lock();
+        (counts.is_refusing, counts.is_mute) = (true, is_mute);
+    }
+
     /// Records a mark, and returns its number.
-    fn record(&self) -> u64 {
+    fn record(&self) -> Result<u64> {
         let mut counts = self.0.counts.lock();
         counts.recorded += 1;
-        counts.recorded
+        match counts.is_refusing {
+            true => Err(refused("recording an event")),
+            false => Ok(counts.recorded),
+        }
+    }
+
+    /// Waits for the marks of a stream that refuses further ones. Other streams are done at once.
+    fn synchronize(&self) -> Result<()> {
+        let counts = self.0.counts.lock();
+        let (last, is_refusing, is_mute) = (counts.recorded, counts.is_refusing, counts.is_mute);
+        drop(counts);
+        match is_mute {
+            true => return Err(refused("waiting for a stream")),
+            false if is_refusing => self.wait(last),
+            false => {}
+        }
+        Ok(())
     }
 
     fn is_reached(&self, number: u64) -> bool {
@@ -96,13 +124,16 @@ unsafe impl Queue for InlineQueue {
     }
 
     fn synchronize(&self) -> Result<()> {
-        Ok(())
+        self.late.as_ref().map_or(Ok(()), LateEnds::synchronize)
     }
 
     fn record(&self, _mark: MarkKind) -> Result<Box<dyn Mark>> {
+        let late = self.late.clone();
         Ok(Box::new(HostMark {
             time: Instant::now(),
-            late: self.late.clone().map(|ends| (ends.record(), ends)),
+            late: late
+                .map(|ends| Ok::<_, Error>((ends.record()?, ends)))
+                .transpose()?,
         }))
     }
 
@@ -143,6 +174,11 @@ impl Mark for HostMark {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn refused(call: &'static str) -> Error {
+    let reason = "a test refuses it".to_owned();
+    Error::Driver { call, reason }
 }
 
 fn reached(mark: &dyn Mark) -> Result<&HostMark> {

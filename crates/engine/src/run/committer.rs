@@ -86,8 +86,13 @@ impl Committer {
                 // The thread that had the turn before took them with its own.
                 continue;
             }
-            let is_wanted = |job: &Arc<Job>| !job.cancelled.load(Ordering::Relaxed);
-            let (jobs, mut left): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_wanted);
+            // A version whose bytes a kernel still writes is carried alone, so that no other waits for the kernel.
+            let is_ready = |job: &Arc<Job>| {
+                let mut from = job.transfer.from.iter();
+                !job.cancelled.load(Ordering::Relaxed)
+                    && from.all(|piece| shared.pending.is_settled(&piece.place, Access::Read))
+            };
+            let (jobs, mut left): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_ready);
             let begun = shared.now_ns();
             jobs.iter().for_each(|job| job.begin(begun));
             let committed = shared.count_copy(|| commit(&shared, &jobs));
@@ -135,7 +140,6 @@ fn commit(shared: &EngineCore, jobs: &[Arc<Job>]) -> Result<()> {
     });
     let lend = |job: Result<(_, PlacedPiece<'_>)>| {
         let (version, lying) = job?;
-        shared.pending.settle(&lying.piece.place, Access::Read);
         let lent = lying.medium.lend(lying.at(lying.all()))?;
         Ok((version, lent))
     };

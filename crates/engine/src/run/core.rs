@@ -22,6 +22,7 @@ use crate::plan::{
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::guarded;
@@ -166,8 +167,8 @@ impl Executor for CommandDispatcher<'_> {
 /// The resizes of the caches so far.
 #[derive(Debug, Default)]
 pub(super) struct ResizeState {
-    /// True once a cache was resized.
-    pub(super) is: bool,
+    /// The tiers that were resized.
+    pub(super) tiers: BTreeSet<usize>,
     /// By tier, all bytes of its memory, which are more than its limit: the resize to that limit timed out, and copies may lie beyond it.
     pub(super) owed: HashMap<usize, u64>,
 }

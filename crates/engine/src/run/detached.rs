@@ -102,24 +102,30 @@ pub(crate) fn look_until<T: Send + 'static>(
             drop(sender.send(result));
         }),
     };
-    let is_under_way = {
+    let theirs = Arc::clone(shared);
+    let run = move || {
+        while let Some(next) = theirs.next_lookup() {
+            (next.look)(&theirs);
+        }
+    };
+    let started = {
+        // The lock is held while the thread starts: no other caller waits for a thread that does not come.
         let mut lookups = shared.lookups.lock();
         lookups
             .waiting
             .retain(|lookup| lookup.caller.strong_count() > 0);
         lookups.waiting.push_back(lookup);
-        std::mem::replace(&mut lookups.is_under_way, true)
-    };
-    if !is_under_way {
-        let theirs = Arc::clone(shared);
-        let run = move || {
-            while let Some(next) = theirs.next_lookup() {
-                (next.look)(&theirs);
+        match std::mem::replace(&mut lookups.is_under_way, true) {
+            true => None,
+            false => {
+                let thread = Builder::new().name("tierflow-look".to_owned()).spawn(run);
+                lookups.is_under_way = thread.is_ok();
+                Some(thread.map_err(Error::Thread)?)
             }
-        };
-        let thread = Builder::new().name("tierflow-look".to_owned()).spawn(run);
-        let thread = thread.inspect_err(|_| shared.lookups.lock().is_under_way = false);
-        shared.keep_thread(thread.map_err(Error::Thread)?);
+        }
+    };
+    if let Some(thread) = started {
+        shared.keep_thread(thread);
     }
     found.recv_deadline(deadline).ok().transpose()
 }

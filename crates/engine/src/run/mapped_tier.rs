@@ -27,7 +27,7 @@ pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize) -> Result<()> {
         {
             open = arena.usable();
             let resized = theirs.resized.lock();
-            if resized.is {
+            if resized.tiers.contains(&tier) {
                 // A resize decides the tier's size from now on.
                 return;
             }

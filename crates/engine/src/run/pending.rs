@@ -76,10 +76,25 @@ impl Pending {
         // The work stays in the list while this thread waits for it, so that others wait for it, too.
         while let Some(work) = self.before(place, access) {
             spend_on(Cause::Stream, || work.wait());
-            let mut works = self.works.lock();
-            works.retain(|other| !Arc::ptr_eq(other, &work));
-            self.count.store(works.len(), Ordering::Release);
+            self.forget(&work);
         }
+    }
+
+    /// Settles work that is over already. Returns true if none is left that must be over before the bytes at `place` are read or written.
+    pub(super) fn is_settled(&self, place: &Place, access: Access) -> bool {
+        while let Some(work) = self.before(place, access) {
+            if !work.is_over() {
+                return false;
+            }
+            self.forget(&work);
+        }
+        true
+    }
+
+    fn forget(&self, work: &Arc<Work>) {
+        let mut works = self.works.lock();
+        works.retain(|other| !Arc::ptr_eq(other, work));
+        self.count.store(works.len(), Ordering::Release);
     }
 
     /// Returns true if some work must be over before the bytes at `place` are read or written.

@@ -18,7 +18,7 @@ impl EngineCore {
         // A deadline beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(patience);
         let mut resized = self.resized.lock();
-        resized.is = true;
+        let is_first = resized.tiers.insert(tier.0);
         let (capacity, before) = {
             let tiers = self.lock().plan().statistics().tiers;
             tiers
@@ -27,10 +27,12 @@ impl EngineCore {
         };
         let bytes = bytes.min(capacity);
         let mut memory = resized.owed.get(&tier.0).copied().unwrap_or(before);
-        if bytes > memory {
+        // A cache that evicts while it grows stops growing.
+        let is_growing = is_first && memory < capacity;
+        if bytes > memory || is_growing {
             // The plan hands the memory out at once, so it must be there.
-            self.resize_memory(tier, bytes)?;
-            memory = bytes;
+            memory = memory.max(bytes);
+            self.resize_memory(tier, memory)?;
         }
         let (sender, released) = unbounded();
         let limit = {

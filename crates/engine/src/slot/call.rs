@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
-use tierflow_device::{Access, ReadLoan};
+use tierflow_device::{Access, Error as DeviceError, ReadLoan, Stream};
 
 /// The slot's reference to its engine, borrowed or owned.
 #[derive(Clone)]
@@ -59,6 +59,38 @@ impl SlotCall<'_> {
             version: self.version,
             ticket: self.ticket,
             place: self.place,
+        })
+    }
+
+    /// Gives the loan back behind the work given to `stream` so far. Waits for that work if the driver records no event, for example for want
+    /// of memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`]. The call ends without effect on a lost device, on which nothing runs any more. Otherwise the bytes stay lent
+    /// for good, as nobody knows when the work ends.
+    pub(super) fn end_after(&self, stream: &Stream, access: Access, loan: ReadLoan) -> Result<()> {
+        let error = match stream.record() {
+            Ok(ends) => {
+                self.engine
+                    .shared
+                    .pending
+                    .note(&self.place, access, ends, loan);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if let DeviceError::Lost { .. } = error {
+            drop(loan);
+            match access {
+                Access::Write => self.given_up(),
+                Access::Read => self.read(false),
+            }
+            return Err(error.into());
+        }
+        stream.synchronize().map_err(|_| {
+            tracing::error!("the bytes of a slot stay lent for good, as the driver cannot tell when a stream is done with them: {error}");
+            std::mem::forget(loan);
+            error.into()
         })
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod dlpack;
 pub(crate) mod exchange;
 pub(crate) mod export;
 pub(crate) mod given;
+pub(crate) mod pending;
 pub(crate) mod streams;
 pub(crate) mod view;
 pub(crate) mod xla;

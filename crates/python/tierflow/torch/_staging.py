@@ -145,9 +145,9 @@ class Staged:
 
     def give_up(self) -> None:
         """Gives the room back at once: an error that somebody keeps would keep the slot in the frames of its stack."""
-        self._buffer = None
-        # The slot may have ended with the error.
-        with suppress(TierflowError, BufferError):
+        # The slot may have ended with the error. The next save may be emptying the buffer.
+        with self._one_empties, suppress(TierflowError, BufferError):
+            self._buffer = None
             self._slot.give_up()
 
 
