@@ -1,8 +1,10 @@
 """Element types and shapes: what is kept of them, what a restore compares, and new arrays."""
 
 import array
+import ctypes
 import pathlib
 from collections import OrderedDict
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -77,9 +79,16 @@ def test_another_type_or_shape_is_refused(tmp_path: pathlib.Path, dedup: int | N
             with pytest.raises(tierflow.ArgumentError, match=f'region "w" of version 1 was .* float64 .*{words}'):
                 engine.restore_regions(1, {"w": wrong})
             assert not wrong.any()
-        raw = bytearray(96)
-        engine.restore_regions(1, {"w": raw})
-        assert bytes(raw) == state.tobytes()
+        unknown = "was .* float64 .* is of a type that files do not have"
+        for kind in (">f8", "M8[s]", [("a", "f4"), ("b", "i4")], "V8"):
+            odd = np.zeros((3, 4), kind)
+            for call in (engine.restore_regions, partial(engine.restore_rank, rank=0)):
+                with pytest.raises(tierflow.ArgumentError, match=unknown):
+                    call(1, regions={"w": odd})
+            assert odd.tobytes() == bytes(96)
+        for raw in (bytearray(96), ctypes.create_string_buffer(96)):
+            engine.restore_regions(1, {"w": raw})
+            assert bytes(raw) == state.tobytes()
         back = np.zeros_like(state)
         engine.restore_regions(1, {"w": back})
         assert (back == state).all()
