@@ -232,6 +232,7 @@ impl<'py> Argument<'_, 'py> {
         }
         let device = self.array.call_method0(intern!(py, "__dlpack_device__"))?;
         let (kind, _number): (i32, i32) = device.extract()?;
+        self.no_lazy_math(true)?;
         let stream = match kind {
             CUDA | CUDA_MANAGED if order.is_cuda() => Some(py.detach(|| order.handle())?),
             _ => None,
