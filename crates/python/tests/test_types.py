@@ -114,6 +114,15 @@ def test_arrays_without_a_name_for_their_type_are_bytes() -> None:
         assert same(back["a"], np.array([1.0, 2.0]))
 
 
+def test_an_object_is_told_from_a_field_whose_name_has_an_o(engine: tierflow.Engine) -> None:
+    field = np.zeros(3, [("Omega", "f4"), ("O", "i4", 2), ("x", [("TO", "f8")])])
+    engine.checkpoint(1, field)
+    engine.restore(1, field)
+    for kind in ("O", [("a", "O")], [("a", "f4"), ("x", [("b", "O")])]):
+        with pytest.raises(tierflow.ArrayError, match="Python objects"):
+            engine.checkpoint(2, np.zeros(3, kind))
+
+
 def test_names_have_up_to_1024_bytes(tmp_path: pathlib.Path) -> None:
     names = ["model.encoder.layers.11.self_attention.output.dense.weight", "n" * 1024]
     with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
