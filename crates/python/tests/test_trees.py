@@ -96,6 +96,26 @@ def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierfl
         assert not into["a"].any()
 
 
+def test_tied_weights_are_filled_once(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch")
+    weight, bias = torch.arange(6.0).reshape(2, 3), np.arange(4)
+    kept.save(1, {"in": weight, "out": weight.view(2, 3), "bias": [bias, bias[:]]})
+    kept.save(2, {"in": weight, "out": weight + 1, "bias": [bias, bias + 1]})
+    kept.wait()
+    for versions in (kept, tierflow.Repository(tmp_path)):
+        for version in (1, 2):
+            tied, own = torch.zeros(2, 3), np.zeros(4, bias.dtype)
+            back = versions.load(version, {"in": tied, "out": tied.view(2, 3), "bias": [own, own[:]]})
+            # If the saved arrays differ, the last one counts.
+            assert torch.equal(tied, weight + version - 1)
+            assert (own == bias + version - 1).all()
+            assert back["in"] is tied
+        # Arrays that overlap, and are not one, are refused.
+        both = torch.zeros(3, 3)
+        with pytest.raises(tierflow.ArrayError, match="share memory"):
+            versions.load(1, {"in": both[:2], "out": both[1:], "bias": [bias.copy(), bias.copy()]})
+
+
 def test_parts_are_read_alone(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
     """The rest of the file is damaged, and nobody notices."""
     tree = {"first": {"a": np.arange(60_000.0).reshape(100, 600), "b": 1}, "last": np.ones(3_000_000)}

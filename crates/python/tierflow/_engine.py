@@ -117,7 +117,8 @@ class Engine(Versions, _tierflow.Engine):
         """Returns the tree of `version`, which stays as it is: held, and not consumed.
 
         The arrays are new ones of the framework that they were saved from, in main memory, or on JAX's default device. If `into` is given,
-        it is a tree like the saved one, and its arrays are filled in place. The tree that `load` returns has those arrays; its JAX arrays
+        it is a tree like the saved one, and its arrays are filled in place; an array that lies in several places gets the bytes of the last
+        of them. The tree that `load` returns has those arrays; its JAX arrays
         and plain values are new, and JAX arrays have the shardings of `into`.
 
         `select` reads a part of the tree. With a way, such as "model/layers.0.weight" or "model", `load` returns the part that lies there.
@@ -327,7 +328,7 @@ class _Piece(ABC):
         # The first call finds the arrays to read, and the second one makes the tree of the arrays that were read.
         unflatten(structure, found, into=target, plain=plain, pickle=pickle)
         if leaves:
-            self.read({name: leaf.buffer for name, leaf in leaves.items()})
+            self.read({name: leaves[name].buffer for name in names})
         values = {name: leaf.value() for name, leaf in leaves.items()}
         return unflatten(structure, values, into=target, plain=plain, pickle=pickle)
 
@@ -337,6 +338,8 @@ class _OfEngine(_Piece):
         super().__init__(engine.layout(version))
         self._engine, self._version, self._timeout = engine, version, timeout
 
+        # Of leaves that are one array, such as tied weights, the last is read.
+        names = {leaf.memory: name for name, leaf in leaves.items()}.values()
     def read(self, arrays: Mapping[str, Any]) -> None:
         self._engine.restore_regions(self._version, arrays, timeout=self._timeout)
 

@@ -100,6 +100,13 @@ class Leaf:
 
     def value(self) -> Any:
         """Returns the leaf, once the buffer is filled: the caller's array, if there is one."""
+    @property
+    def memory(self) -> tuple[int, Stored]:
+        """The address and the type of the buffer, which are equal for arrays that are one."""
+        if self.framework == "torch":
+            return self.buffer.data_ptr(), self.region
+        return self.buffer.__array_interface__["data"][0], self.region
+
         buffer, target = self.buffer, self.target
         match self.framework:
             case "scalar":
