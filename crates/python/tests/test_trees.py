@@ -116,6 +116,18 @@ def test_tied_weights_are_filled_once(kept: tierflow.Engine, tmp_path: pathlib.P
             versions.load(1, {"in": both[:2], "out": both[1:], "bias": [bias.copy(), bias.copy()]})
 
 
+def test_an_index_may_go_backwards(kept: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+    for version, of in enumerate((np.asarray, torch.from_numpy)):
+        field = np.arange(60.0).reshape(5, 4, 3)
+        kept.save(version, {"field": of(field)})
+        kept.wait()
+        array = kept.array(version, "field")
+        for index in (np.s_[::-1], np.s_[3:0:-2], np.s_[2, ::-2], np.s_[::-2, 1, ::-1], np.s_[0:3:-1], np.s_[..., -1:0:-1]):
+            assert (np.asarray(array[index]) == field[index]).all()
+            assert array[index].shape == field[index].shape
+
+
 def test_parts_are_read_alone(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
     """The rest of the file is damaged, and nobody notices."""
     tree = {"first": {"a": np.arange(60_000.0).reshape(100, 600), "b": 1}, "last": np.ones(3_000_000)}

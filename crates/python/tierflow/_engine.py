@@ -274,10 +274,20 @@ class StoredArray:
             leaf = Leaf(self._stored._replace(shape=(last - first, *shape[1:])), self._of, None)
             skipped = leaf.buffer.nbytes // max(1, last - first) * first
             if not leaf.buffer.nbytes or self._piece.read_rows(self._name, skipped, leaf.buffer):
-                return leaf.value()[(at, *steps[1:])]
+                return self._indexed(leaf.value(), [at, *steps[1:]])
         leaf = Leaf(self._stored, self._of, None)
         self._piece.read({self._name: leaf.buffer})
-        return leaf.value()[tuple(steps)]
+        return self._indexed(leaf.value(), steps)
+
+    def _indexed(self, array: Any, steps: list[Any]) -> Any:
+        if self._of == "torch":
+            # PyTorch has no slices with a negative step: the elements are those of a flipped array.
+            for axis, step in enumerate(steps):
+                if isinstance(step, slice) and (step.step or 1) < 0:
+                    rows, last = range(array.shape[axis])[step], array.shape[axis] - 1
+                    array = array.flip(axis)
+                    steps[axis] = slice(last - rows[0], last - rows[-1] + 1, -rows.step) if rows else slice(0, 0)
+        return array[tuple(steps)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return import_module("numpy").asarray(self[...], dtype=dtype)
