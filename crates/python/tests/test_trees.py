@@ -96,6 +96,15 @@ def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierfl
         assert not into["a"].any()
 
 
+def test_a_read_only_array_is_refused_before_any_is_filled(engine: tierflow.Engine) -> None:
+    engine.save(1, {"a": np.ones(3), "b": np.ones(3)})
+    into = {"a": np.zeros(3), "b": np.zeros(3)}
+    into["b"].flags.writeable = False
+    with pytest.raises(tierflow.ArrayError, match="read-only"):
+        engine.load(1, into)
+    assert not into["a"].any()
+
+
 def test_tied_weights_are_filled_once(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
     torch = pytest.importorskip("torch")
     weight, bias = torch.arange(6.0).reshape(2, 3), np.arange(4)
