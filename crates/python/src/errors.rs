@@ -76,6 +76,10 @@ impl From<Failure> for Raised {
 impl From<Error> for Raised {
     fn from(error: Error) -> Self {
         match error {
+            // The engine holds the version, and its bytes are gone: the caller's next step is to try an older one.
+            Error::Storage(error @ StoreError::NoVersion { .. }) => {
+                Self::of("DamagedError", &error.into())
+            }
             Error::Storage(error) => error.into(),
             Error::Device(error) => error.into(),
             Error::OtherProcess { .. } => Self::of("ForkedError", &error.into()),
@@ -96,8 +100,6 @@ impl From<DeviceError> for Raised {
 impl From<StoreError> for Raised {
     fn from(error: StoreError) -> Self {
         match error {
-            // The caller's next step is to try an older version.
-            StoreError::NoVersion { .. } => Self::of("DamagedError", &error.into()),
             StoreError::Absent { .. } | StoreError::Unprotected(_) => {
                 Self::of("StorageError", &error.into())
             }

@@ -96,6 +96,21 @@ def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierfl
         assert not into["a"].any()
 
 
+def test_a_version_that_never_was_is_unknown(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    kept.checkpoint(1, np.ones(3), names=["a"])
+    kept.wait()
+    repository = tierflow.Repository(tmp_path)
+    for call in (
+        kept.load,
+        repository.load,
+        repository.ranks,
+        lambda version: repository.size(version, 0),
+        lambda version: kept.restore_rank(version, 0, {"a": np.ones(3)}),
+    ):
+        with pytest.raises(tierflow.UnknownVersionError, match="404"):
+            call(404)
+
+
 def test_a_read_only_array_is_refused_before_any_is_filled(engine: tierflow.Engine) -> None:
     engine.save(1, {"a": np.ones(3), "b": np.ones(3)})
     into = {"a": np.zeros(3), "b": np.zeros(3)}

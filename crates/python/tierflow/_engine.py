@@ -48,14 +48,15 @@ class Versions:
         With `before`, only versions of smaller numbers count. `into` is filled as by `load`. If a version is damaged, `load_latest` logs that and
         tries the next older one. If all versions are damaged, it raises the error of the newest.
         """
-        first: DamagedError | None = None
+        first: TierflowError | None = None
         version = self.latest(before)
         while version is not None:
             try:
                 return version, self.load(version, into, **options)
-            except DamagedError as damaged:
-                first = first or damaged
-                log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+            # A version that is unknown was removed meanwhile.
+            except (DamagedError, UnknownVersionError) as error:
+                first = first or error
+                log.warning("version %d cannot be loaded, an older one is tried: %s", version, error)
             version = self.latest(version)
         if first is not None:
             raise first
@@ -337,6 +338,8 @@ class _Piece(ABC):
         target = ANEW if into is None else into
         # The first call finds the arrays to read, and the second one makes the tree of the arrays that were read.
         unflatten(structure, found, into=target, plain=plain, pickle=pickle)
+        # Of leaves that are one array, such as tied weights, the last is read.
+        names = {leaf.memory: name for name, leaf in leaves.items()}.values()
         if leaves:
             self.read({name: leaves[name].buffer for name in names})
         values = {name: leaf.value() for name, leaf in leaves.items()}
@@ -348,8 +351,6 @@ class _OfEngine(_Piece):
         super().__init__(engine.layout(version))
         self._engine, self._version, self._timeout = engine, version, timeout
 
-        # Of leaves that are one array, such as tied weights, the last is read.
-        names = {leaf.memory: name for name, leaf in leaves.items()}.values()
     def read(self, arrays: Mapping[str, Any]) -> None:
         self._engine.restore_regions(self._version, arrays, timeout=self._timeout)
 
