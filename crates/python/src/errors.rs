@@ -143,14 +143,14 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     type Error = Raised;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> Answer<Self> {
-        given.extract().map(Self).map_err(|error: PyErr| {
-            match error.is_instance_of::<PyOverflowError>(given.py()) {
-                true => {
-                    let text = "is no version: versions are whole numbers from 0 to 2^64 - 1";
-                    Failure::argument(format!("{} {text}", &*given)).into()
-                }
-                false => error.into(),
+        match given.extract() {
+            Err(error) if !error.is_instance_of::<PyOverflowError>(given.py()) => Err(error.into()),
+            // No number would be left above the largest one for the next version.
+            Err(_) | Ok(Version::MAX) => {
+                let text = "is no version: versions are whole numbers from 0 to 2^64 - 2";
+                Err(Failure::argument(format!("{} {text}", &*given)).into())
             }
-        })
+            Ok(version) => Ok(Self(version)),
+        }
     }
 }
