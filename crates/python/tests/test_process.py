@@ -132,6 +132,30 @@ def test_a_child_is_told(python: Callable[[str], str]) -> None:
     assert told == "done\n"
 
 
+def test_ctrl_c_ends_a_change_of_a_caches_size(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import signal
+        import tierflow
+
+        def ring(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, ring)
+        with tierflow.Engine(device="host", device_cache="1MiB", host_cache="1MiB") as engine:
+            # The cache is not empty before the slot is given back.
+            with engine.produce(0, 1000, "u1"):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                    engine.resize_device_cache(0, timeout=float("inf"))
+                except KeyboardInterrupt:
+                    print("interrupted")
+            print(engine.resize_device_cache(0))
+        """
+    )
+    assert told == "interrupted\n0\n"
+
+
 def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> None:
     """Twice as much to flush each time, until the signal comes before the end of the wait."""
     told = python(
