@@ -121,7 +121,7 @@ def test_a_copy_that_the_stream_of_no_framework_orders_is_over(
             lambda: tierflow._tierflow.gather(gpu, slot, (shown,), [field.nbytes]),
         ):
             busy(torch)
-            field += 1
+            field.add_(1)
             copy()
             assert torch.cuda.current_stream().query()
     with gpu.consume(0) as slot:

@@ -147,7 +147,14 @@ def test_an_index_may_go_backwards(kept: tierflow.Engine) -> None:
         kept.save(version, {"field": of(field)})
         kept.wait()
         array = kept.array(version, "field")
-        for index in (np.s_[::-1], np.s_[3:0:-2], np.s_[2, ::-2], np.s_[::-2, 1, ::-1], np.s_[0:3:-1], np.s_[..., -1:0:-1]):
+        for index in (
+            np.s_[::-1],
+            np.s_[3:0:-2],
+            np.s_[2, ::-2],
+            np.s_[::-2, 1, ::-1],
+            np.s_[0:3:-1],
+            np.s_[..., -1:0:-1],
+        ):
             assert (np.asarray(array[index]) == field[index]).all()
             assert array[index].shape == field[index].shape
 
