@@ -223,18 +223,27 @@ impl<'a> Order<'a> {
         Ok(())
     }
 
+    /// Returns the call's stream. Chooses a stream of the engine if the call has none yet.
+    ///
+    /// # Errors
+    /// The errors of the driver.
+    pub fn choose(&mut self) -> tierflow_device::Result<&CallStream<'a>> {
+        let chosen = match self.chosen.take() {
+            Some(chosen) => chosen,
+            None => CallStream::Own(self.streams.own()?),
+        };
+        Ok(self.chosen.insert(chosen))
+    }
+
     /// Returns the handle of the call's stream, so that another library can order its work before the call's. Chooses a stream of the engine if
     /// the call has none yet.
     ///
     /// # Errors
     /// The errors of the driver.
     pub fn handle(&mut self) -> Outcome<u64> {
-        if self.chosen.is_none() {
-            self.chosen = Some(CallStream::Own(self.streams.own()?));
-        }
-        Ok(match &self.chosen {
-            Some(CallStream::Adopted(handle, _)) => *handle,
-            _ => self.stream().and_then(Stream::cuda_handle).unwrap_or(1),
+        Ok(match self.choose()? {
+            CallStream::Adopted(handle, _) => *handle,
+            CallStream::Own(stream) => stream.cuda_handle().unwrap_or(1),
         })
     }
 

@@ -57,7 +57,7 @@ module tierflow
     integer(c_int64_t) :: restores_from(6) = 0
   end type
 
-  integer(c_int), parameter :: TF_GIVE_UP = 0, TF_FINISH = 1
+  integer(c_int), parameter :: TF_GIVE_UP = 0, TF_FINISH = 1, TF_DROP = 2
 
   interface
     integer(c_int) function tf_options_new(options) bind(c)

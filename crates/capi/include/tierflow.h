@@ -399,7 +399,8 @@ typedef uint64_t tf_slot;
 
 enum tf_slot_end_how {
     TF_GIVE_UP = 0, /* a slot to write: there is no version; a slot to read: the version is not consumed */
-    TF_FINISH = 1   /* a slot to write: its bytes are the version; a slot to read: the version is consumed */
+    TF_FINISH = 1,  /* a slot to write: its bytes are the version; a slot to read: the version is consumed */
+    TF_DROP = 2     /* as TF_GIVE_UP, for good: if the GPU can order nothing now, a thread of the library tries again */
 };
 
 /* Lends room in the fastest tier. The application writes the version there, without a copy, and ends the slot with TF_FINISH. */
@@ -415,7 +416,8 @@ int tf_consume_within(tf_engine engine, uint64_t version, double seconds, tf_slo
 /*
  * Ends a loan; `how` is an enum tf_slot_end_how. On a GPU, the bytes count as written, or read, once the work given to `stream` is done;
  * NULL: all work given to the GPU. The call does not wait for that work, and the bytes are not reused before. If the call fails, the slot
- * stays lent, unless the GPU is lost.
+ * stays lent, unless the GPU is lost. With TF_DROP, `stream` is not used, and only a slot that is not lent, or is in use, fails: during the
+ * capture of a CUDA graph, the bytes stay lent until a later attempt, and each attempt makes the graphs invalid that are being captured.
  */
 int tf_slot_end(tf_slot slot, int how, void *stream);
 

@@ -99,7 +99,7 @@ public:
     ~Slot()
     {
         if (handle_ != 0)
-            tf_slot_end(handle_, TF_GIVE_UP, nullptr);
+            tf_slot_end(handle_, TF_DROP, nullptr);
     }
 
     void *data() const noexcept { return address_; }

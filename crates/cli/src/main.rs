@@ -87,7 +87,6 @@ fn main() -> ExitCode {
     let output = Output::new(cli.json);
     match run(cli.command, output) {
         Ok(code) => code,
-        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output.error(&error);
             ExitCode::from(2)

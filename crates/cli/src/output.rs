@@ -27,10 +27,13 @@ impl Output {
         }
     }
 
+    /// Prints bytes. Does nothing once the reader of the output is gone, as in `tierflow list | head -1`: the exit code stays that of the command.
     pub(crate) fn raw(self, bytes: &[u8]) -> Result<()> {
         let mut output = std::io::stdout().lock();
-        output.write_all(bytes)?;
-        Ok(output.flush()?)
+        match output.write_all(bytes).and_then(|()| output.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn error(self, error: &anyhow::Error) {
@@ -70,12 +73,6 @@ impl Output {
 
 /// Time between two ticks of a spinner.
 const TICK: std::time::Duration = std::time::Duration::from_millis(100);
-
-/// Returns true if the reader of the output is gone, as in `tierflow list | head -1`.
-pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
-}
 
 /// Returns the text of an error and of its causes. Leaves out causes that the text has already, as many errors name their cause themselves.
 fn with_causes(error: &anyhow::Error) -> String {

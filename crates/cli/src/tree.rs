@@ -1,7 +1,8 @@
 //! Trees of arrays, as `Engine.save` of Python stores them. The region `~tree` has the structure of a tree as JSON.
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::{Deserializer, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tierflow_store::Piece;
@@ -11,6 +12,9 @@ use tierflow_store::container::RegionInfo;
 pub(crate) const TREE: &str = "~tree";
 /// The most letters that are shown of a plain value.
 const MOST_LETTERS: usize = 60;
+/// The most levels of JSON in a structure, so that a hostile file does not exhaust the stack. A tree of Python has up to 200 levels, of three
+/// of JSON each.
+const MOST_LEVELS: usize = 700;
 
 /// Reads the structure of a piece that is not encoded; `None` if the piece is no tree.
 pub(crate) fn of(piece: &Piece) -> Result<Option<Value>> {
@@ -18,14 +22,44 @@ pub(crate) fn of(piece: &Piece) -> Result<Option<Value>> {
         return Ok(None);
     }
     let text = piece.read(TREE)?;
-    let structure = serde_json::from_slice(&text);
     let failed = || {
         format!(
             "the region {TREE} of version {} is no JSON",
             piece.version()
         )
     };
-    Ok(Some(structure.with_context(failed)?))
+    Ok(Some(parsed(&text).with_context(failed)?))
+}
+
+/// Parses a structure, which may be deeper than `serde_json` allows by default.
+pub(crate) fn parsed(text: &[u8]) -> Result<Value> {
+    let levels = levels(text);
+    ensure!(
+        levels <= MOST_LEVELS,
+        "the tree has {levels} levels of JSON, more than {MOST_LEVELS}"
+    );
+    let mut parser = Deserializer::from_slice(text);
+    parser.disable_recursion_limit();
+    let structure = Value::deserialize(&mut parser)?;
+    parser.end()?;
+    Ok(structure)
+}
+
+/// Returns the number of levels of arrays and objects in a JSON text.
+fn levels(text: &[u8]) -> usize {
+    let (mut level, mut most, mut is_string) = (0_usize, 0, false);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' if is_string => _ = bytes.next(),
+            b'"' => is_string = !is_string,
+            b'[' | b'{' if !is_string => level += 1,
+            b']' | b'}' if !is_string => level = level.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(level);
+    }
+    most
 }
 
 /// Draws a tree: a line for each branch and leaf, with the types and shapes of arrays.

@@ -71,6 +71,22 @@ fn verify_says_by_its_exit_code_what_it_found() {
 }
 
 #[test]
+fn a_reader_that_is_gone_leaves_the_exit_code_as_it_is() {
+    let (_kept, path) = repository();
+    let file = Path::new(&path).join("rank-0/v00000000000000000006.tfc");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[1_500_000] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    for (arguments, code) in [(&["verify", &path][..], 1), (&["list", &path], 0)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tierflow"));
+        let status = command.args(arguments).stdout(writer).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
 fn prune_keeps_what_the_rules_keep() {
     let (_kept, path) = repository();
     let busy = Repository::open(&path, Options::default()).unwrap();

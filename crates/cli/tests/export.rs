@@ -337,6 +337,39 @@ fn arrays_are_exported_as_zarr_says() {
     assert_eq!(json(&[&all[..], &["--force"]].concat()).0, 0);
 }
 
+/// Returns a repository of a tree whose array lies within so many dicts.
+fn within_dicts(levels: usize) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap().to_owned();
+    let name = vec!["a"; levels].join("/");
+    let leaf = format!(r#"{{"array":"{name}","of":"numpy"}}"#);
+    let root = (0..levels).fold(leaf, |node, _| format!(r#"{{"dict":[["a",{node}]]}}"#));
+    let structure = format!(r#"{{"tree":1,"root":{root}}}"#).into_bytes();
+    let regions = [
+        Region::new("~tree", &structure),
+        Region::new(&name, &[1, 2, 3]).array(Element::U8, &[3]),
+    ];
+    let repository = Repository::open(&path, Options::default()).unwrap();
+    repository.save(&Snapshot::new(1, &regions)).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn a_tree_may_be_as_deep_as_python_saves_it() {
+    let (_kept, path) = within_dicts(200);
+    let shown = run(&["show", &path, "1"]);
+    assert!(text(&shown.stdout).contains("|u1 [3]"), "{shown:?}");
+    for format in ["zarr", "safetensors"] {
+        let exported = run(&["export", &path, "--format", format, "--to", &path]);
+        assert!(exported.status.success(), "{exported:?}");
+    }
+    let (_kept, path) = within_dicts(300);
+    let refused = run(&["show", &path, "1"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let why = text(&refused.stderr);
+    assert!(why.contains("more than 700"), "{why}");
+}
+
 #[test]
 fn an_array_of_zarr_has_no_arrays_below_it() {
     let rows = [1; 8];

@@ -57,6 +57,8 @@ mod peer;
 mod pinned;
 mod process;
 mod reservation;
+#[cfg(feature = "signals")]
+mod signals;
 mod stream;
 mod transfer;
 
@@ -74,5 +76,7 @@ pub use peer::Exported;
 pub use pinned::{Pinned, WhyUnpinned};
 pub use process::OwnerProcess;
 pub use reservation::Reservation;
+#[cfg(feature = "signals")]
+pub use signals::receive_signal;
 pub use stream::{Event, Stream};
 pub use transfer::{Outcome, Transfer};

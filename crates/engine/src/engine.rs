@@ -1,13 +1,13 @@
 //! The engine, its end, and calls about single versions.
 
 use crate::close::EndPatience;
-use crate::deadline::Deadline;
+use crate::deadline::{Awaited, Deadline};
 use crate::history::{Damage, ProtectionState};
 use crate::kind::Kind;
 use crate::plan::{Event, Refusal, TierId};
 use crate::policy_guard::PolicyPanic;
 use crate::run::{EngineCore, Grant, PlanGuard, Pool, TargetRegions, start_pool};
-use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
+use crate::{AfterRestore, Call, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -218,20 +218,31 @@ impl Engine {
     /// pool, or has memory that cannot be given back in parts. [`Error::Device`] or [`Error::Memory`] if memory cannot be allocated
     /// again.
     pub fn resize(&self, cache: Cache, bytes: usize, patience: Duration) -> Result<u64> {
+        self.call().within(patience).resize(cache, bytes)
+    }
+}
+
+impl Call<'_> {
+    /// Changes the size of a cache as [`Engine::resize`] does.
+    ///
+    /// # Errors
+    /// As [`Engine::resize`]; [`Error::Interrupted`] as for [`Error::TimedOut`].
+    pub fn resize(self, cache: Cache, bytes: usize) -> Result<u64> {
         let kind = match cache {
             Cache::Device => Kind::Device,
             Cache::Host => Kind::Host,
         };
-        let cache = kind.name();
-        self.at_home()?;
+        let (engine, cache) = (self.engine, kind.name());
+        engine.at_home()?;
         let not = |why| Error::NotResizable { cache, why };
-        if kind == Kind::Host && self.capacity_thread.is_some() {
+        if kind == Kind::Host && engine.capacity_thread.is_some() {
             return Err(not("it is part of a pool, which decides how large it is"));
         }
-        let mut tiers = self.shared.tiers.iter();
+        let mut tiers = engine.shared.tiers.iter();
         let tier = tiers.position(|tier| tier.kind == kind);
         let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
-        self.shared.resize(TierId(tier), bytes as u64, patience)
+        let deadline = self.deadline(Awaited::Resize(cache));
+        engine.shared.resize(TierId(tier), bytes as u64, deadline)
     }
 }
 

@@ -90,6 +90,11 @@ fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
     assert!(matches!(late, Error::TimedOut { .. }));
     let text = "the change of the size of the device cache was not over within 20ms";
     assert!(late.to_string().starts_with(text), "{late}");
+    let interrupted = engine.call().unless(&|| true);
+    assert_matches!(
+        interrupted.resize(Cache::Device, 0),
+        Err(Error::Interrupted)
+    );
     slot.bytes_mut().unwrap().fill(1);
     slot.commit();
     engine.resize(Cache::Device, 0, LONG).unwrap();

@@ -1,5 +1,7 @@
 //! The arrays of a call: the protocol that finds each array's bytes, and the errors of objects that no call can use.
 
+use std::ffi::CStr;
+
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -124,6 +126,12 @@ fn disjoint(all: &[Given]) -> Answer {
     }
 }
 
+/// Returns true if a buffer's format has an element `O`, a Python object. The names of a structure's fields stand between colons.
+fn has_objects(format: &CStr) -> bool {
+    let parts = format.to_bytes().split(|byte| *byte == b':');
+    parts.step_by(2).any(|codes| codes.contains(&b'O'))
+}
+
 /// An argument of a call: the object, its place among the arguments, and the direction of the copy.
 struct Argument<'a, 'py> {
     array: &'a Bound<'py, PyAny>,
@@ -165,10 +173,7 @@ impl<'py> Argument<'_, 'py> {
         };
         let (view, array) = match View::of(self.array, View::IN_C_ORDER | View::FORMAT | access) {
             Ok(view) => {
-                if view
-                    .format()
-                    .is_some_and(|format| format.to_bytes().contains(&b'O'))
-                {
+                if view.format().is_some_and(has_objects) {
                     return Err(self.holds_objects());
                 }
                 let array = ArrayType::of_format(view.format(), view.item_bytes(), view.shape());
@@ -227,6 +232,7 @@ impl<'py> Argument<'_, 'py> {
     fn by_dlpack(&self, order: &mut Order<'_>) -> Answer<Given> {
         let py = self.array.py();
         self.no_gradient()?;
+        self.no_lazy_math(true)?;
         if self.access == Use::Write && self.is_of("jax") {
             return Err(self.is_read_only());
         }

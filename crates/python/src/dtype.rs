@@ -168,7 +168,7 @@ impl ArrayType {
         // The size of a long depends on the format's prefix, so the code says only the kind.
         let code = match word {
             b"b" | b"h" | b"i" | b"l" | b"q" | b"n" => 0,
-            b"B" | b"H" | b"I" | b"L" | b"Q" | b"N" => 1,
+            b"B" | b"c" | b"H" | b"I" | b"L" | b"Q" | b"N" => 1,
             b"e" | b"f" | b"d" => 2,
             b"Ze" | b"Zf" | b"Zd" => 5,
             b"?" => 6,

@@ -12,14 +12,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
 use tierflow_device::{Kind, OwnerProcess};
-use tierflow_engine::{AfterRestore, Cache, RegionMut, Version, read_regions};
+use tierflow_engine::{AfterRestore, Cache, Error, RegionMut, Version, read_regions};
 use tierflow_store::{LostVersion, Place};
 
 use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
 use crate::core::SharedEngine;
 use crate::dtype::DType;
-use crate::errors::{Answer, Number};
+use crate::errors::{Answer, Number, Raised};
 use crate::options::{self, Bytes};
 use crate::patience::{self, Timeout};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
@@ -288,7 +288,11 @@ impl Engine {
         let (names, arrays) = parts(regions)?;
         let mut order = order::behind(&core.streams, None)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let piece = py.detach(|| core.engine.piece(version, Some(rank)))?;
+        let piece = py.detach(|| core.engine.piece(version, Some(rank)));
+        let piece = piece.map_err(|error| match error {
+            Error::Storage(error) => error.into(),
+            error => Raised::from(error),
+        })?;
         agree(version, piece.layout(), (&names, &targets))?;
         let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
         for (name, target) in names.iter().zip(targets.regions_mut()) {

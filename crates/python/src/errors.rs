@@ -78,6 +78,10 @@ impl From<Failure> for Raised {
 impl From<Error> for Raised {
     fn from(error: Error) -> Self {
         match error {
+            // The engine holds the version, and its bytes are gone: the caller's next step is to try an older one.
+            Error::Storage(error @ StoreError::NoVersion { .. }) => {
+                Self::of("DamagedError", &error.into())
+            }
             Error::Storage(error) => error.into(),
             Error::Device(error) => error.into(),
             Error::OtherProcess { .. } => Self::of("ForkedError", &error.into()),
@@ -98,8 +102,6 @@ impl From<DeviceError> for Raised {
 impl From<StoreError> for Raised {
     fn from(error: StoreError) -> Self {
         match error {
-            // The caller's next step is to try an older version.
-            StoreError::NoVersion { .. } => Self::of("DamagedError", &error.into()),
             StoreError::Absent { .. } | StoreError::Unprotected(_) => {
                 Self::of("StorageError", &error.into())
             }
@@ -147,14 +149,14 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     type Error = Raised;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> Answer<Self> {
-        given.extract().map(Self).map_err(|error: PyErr| {
-            match error.is_instance_of::<PyOverflowError>(given.py()) {
-                true => {
-                    let text = "is no version: versions are whole numbers from 0 to 2^64 - 1";
-                    Failure::argument(format!("{} {text}", &*given)).into()
-                }
-                false => error.into(),
+        match given.extract() {
+            Err(error) if !error.is_instance_of::<PyOverflowError>(given.py()) => Err(error.into()),
+            // No number would be left above the largest one for the next version.
+            Err(_) | Ok(Version::MAX) => {
+                let text = "is no version: versions are whole numbers from 0 to 2^64 - 2";
+                Err(Failure::argument(format!("{} {text}", &*given)).into())
             }
-        })
+            Ok(version) => Ok(Self(version)),
+        }
     }
 }

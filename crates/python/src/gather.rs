@@ -20,8 +20,8 @@ use crate::slot::{LentSlot, ProduceSlot};
 /// arrays share a byte there. A conjugation or negation that PyTorch has deferred is not done.
 ///
 /// Arrays on a GPU are copied in the order of `stream`, or of their framework's current stream, without waiting: the caller changes
-/// neither them nor `into` until the stream has done the copies. If one of the arrays, or an array `into`, is in main memory, all are
-/// copied when `gather` returns.
+/// neither them nor `into` until the stream has done the copies. If one of the arrays, or an array `into`, is in main memory, or if there
+/// is no `stream` and the framework names none, all are copied when `gather` returns.
 #[pyfunction]
 #[pyo3(signature = (engine, into, arrays, offsets, *, stream = None))]
 pub(crate) fn gather<'py>(
@@ -67,7 +67,6 @@ pub(crate) fn gather<'py>(
         other.each(|memory| add(at, memory))?;
         others.push(other);
     }
-    // Nothing keeps an array in main memory in place after this call.
     if let Target::Array(array) = &target {
         on_device &= array.are_on_device();
     }
@@ -76,15 +75,8 @@ pub(crate) fn gather<'py>(
         Target::Array(array) => (None, array.memory(&core.device)?),
     };
     let copied = py.detach(|| {
-        let waiting;
-        let by = match order.stream() {
-            Some(stream) if on_device => (stream, Wait::No),
-            Some(stream) => (stream, Wait::Yes),
-            None => {
-                waiting = core.streams.own()?;
-                (&*waiting, Wait::Yes)
-            }
-        };
+        let stream = order.choose()?;
+        let by = (&**stream, Wait::on(stream, on_device));
         match (lent, &whole) {
             (Some(slot), _) => copies::gather(by, &parts, slot),
             (_, Some(array)) => copies::gather(by, &parts, &array.lend_mut(0..array.len())?),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use tierflow_bind::Failure;
@@ -122,6 +123,14 @@ impl Schedule {
             engine,
             links: Links::default(),
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.engine)
+    }
+
+    fn __clear__(&mut self) {
+        self.engine = None;
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

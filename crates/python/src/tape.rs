@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_bind::Span;
+use tierflow_bind::{PerProcess, Span};
 use tierflow_device::{Memory, Place, ReadLoan, Stream};
 use tierflow_engine::{Error, Version};
 
@@ -26,8 +26,8 @@ use crate::ffi::xla::{self, Answer, Call};
 /// States begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
 
-/// The tapes by the numbers that programs have. A program may outlive its tape.
-static TAPES: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+/// The tapes by the numbers that programs have. A program may outlive its tape. A fork has none of its parent's.
+static TAPES: PerProcess<Mutex<HashMap<u64, Weak<Inner>>>> = PerProcess::new();
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// States of compiled programs of JAX in `engine`, as versions with numbers from `first` on. See `tierflow.jax`.
@@ -93,7 +93,7 @@ impl Tape {
             runs: Mutex::new(runs),
         });
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        TAPES.lock().insert(id, Arc::downgrade(&inner));
+        TAPES.get().lock().insert(id, Arc::downgrade(&inner));
         Ok(Self {
             inner: Some(inner),
             id,
@@ -143,7 +143,7 @@ impl Tape {
 
 impl Drop for Tape {
     fn drop(&mut self) {
-        TAPES.lock().remove(&self.id);
+        TAPES.get().lock().remove(&self.id);
         let inner = &mut self.inner;
         detached(&mut || {
             // Dropping the last reference to the engine ends it, so this thread is detached.
@@ -161,7 +161,7 @@ pub(crate) fn with_tape(
     call: &Call,
     answer: fn(&Inner, &Call, &CopyStream<'_>) -> Answer,
 ) -> Answer {
-    let tape = TAPES.lock().get(&call.tape).and_then(Weak::upgrade);
+    let tape = TAPES.get().lock().get(&call.tape).and_then(Weak::upgrade);
     let tape =
         tape.ok_or("the tape is gone: keep it for as long as programs run that were made with it")?;
     let core = &tape.core;

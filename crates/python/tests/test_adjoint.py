@@ -1,6 +1,8 @@
 """Every schedule of `checkpoint_schedules` gives the right states and the right gradient."""
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -306,3 +308,15 @@ def test_calls_that_do_not_fit(engine: tierflow.Engine) -> None:
         adjoint.run(engine, quiet(MAKE["revolve"]), state=[], forward=print, reverse=print, steps=7)
     with pytest.raises(ValueError, match="pass steps="):
         adjoint.run(engine, schedules.NoneCheckpointSchedule(), state=[], forward=lambda step: 1 / 0, reverse=print)
+
+
+def test_a_schedule_that_its_engine_holds_goes_with_it() -> None:
+    class Holder(tierflow.Engine):
+        pass
+
+    engine = Holder(device="host", host_cache="1MiB")
+    engine.schedule = tierflow._tierflow.Schedule(SMALL, None, engine)  # type: ignore[attr-defined]
+    gone = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert gone() is None

@@ -108,6 +108,33 @@ def test_a_copy_comes_after_the_work_of_the_stream(gpu: tierflow.Engine, torch: 
             assert (field == version + 1).all()
 
 
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_copy_that_the_stream_of_no_framework_orders_is_over(
+    gpu: tierflow.Engine, torch: Any, versioned: bool
+) -> None:
+    """`__dlpack__` names no stream of the framework's, so nothing makes its next work wait for the copy."""
+    field = torch.full((1 << 20,), 1.0, device="cuda")
+    shown = OnlyDLPack(field, versioned=versioned)
+    with gpu.produce(0, 2 * field.nbytes, "u1") as slot:
+        for copy in (
+            lambda: slot.write(shown, 0),
+            lambda: tierflow._tierflow.gather(gpu, slot, (shown,), [field.nbytes]),
+        ):
+            busy(torch)
+            field.add_(1)
+            copy()
+            assert torch.cuda.current_stream().query()
+    with gpu.consume(0) as slot:
+        busy(torch)
+        slot.read(shown, field.nbytes)
+        assert torch.cuda.current_stream().query()
+    assert (field == 3).all()
+    both = torch.zeros(2 << 20, device="cuda")
+    gpu.restore(0, both)
+    assert (both[: 1 << 20] == 2).all()
+    assert (both[1 << 20 :] == 3).all()
+
+
 def test_streams_by_every_name(gpu: tierflow.Engine, torch: Any) -> None:
     stream = torch.cuda.Stream()
 

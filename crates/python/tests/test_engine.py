@@ -110,7 +110,7 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
         engine.checkpoint(1, np.zeros(4 << 20))
     with pytest.raises(TypeError):
         engine.checkpoint("0", field)
-    for version in (-1, 1 << 64):
+    for version in (-1, (1 << 64) - 1, 1 << 64):
         with pytest.raises(ValueError, match=f"^{version} is no version: .* from 0 to 2") as caught:
             engine.checkpoint(version, field)
         assert isinstance(caught.value, tierflow.ArgumentError)
@@ -126,6 +126,10 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
             call(-1)
     with pytest.raises(tierflow.ArgumentError, match="is no version"):
         engine.hint([3, -1])
+    with pytest.raises(tierflow.ArgumentError, match="is no version"):
+        engine.hint([(1 << 64) - 1])
+    engine.checkpoint((1 << 64) - 3, field)
+    assert engine.next_version == (1 << 64) - 2
 
 
 def test_a_full_cache_says_so() -> None:

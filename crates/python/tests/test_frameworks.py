@@ -81,6 +81,20 @@ class TestExchange:
             engine.checkpoint(0, tensor)
 
 
+def test_a_tensor_that_only_dlpack_shows_has_no_lazy_math(engine: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+
+    class OnlyDLPack:
+        def __init__(self, tensor: Any) -> None:
+            self.is_neg, self.is_conj = tensor.is_neg, tensor.is_conj
+            self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+    lazy = torch.ones(4, dtype=torch.complex64).conj()
+    for tensor, remedy in ((lazy, "conj"), (lazy.imag, "neg")):
+        with pytest.raises(tierflow.ArrayError, match=f"pass t.resolve_{remedy}"):
+            engine.checkpoint(0, OnlyDLPack(tensor))
+
+
 class TestTvmFfi:
     """The C exchange API, in the smallest package that has it."""
 

@@ -132,6 +132,85 @@ def test_a_child_is_told(python: Callable[[str], str]) -> None:
     assert told == "done\n"
 
 
+def test_signals_of_a_notice_act_in_a_fork_as_before(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import os, signal, warnings
+        import tierflow
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        handled = []
+        signal.signal(signal.SIGUSR2, lambda number, frame: handled.append(number))
+        real_time = signal.SIGRTMIN + 1
+        notice = tierflow.Notice([signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, real_time], grace=60)
+
+        def child(act):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                act()
+                os._exit(7)
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+        def dropped():
+            global notice
+            del notice
+
+        def with_its_own():
+            own = tierflow.Notice([signal.SIGTERM], grace=5)
+            # Its own forks have none.
+            assert child(lambda: os.kill(os.getpid(), signal.SIGTERM)) == -signal.SIGTERM
+            os.kill(os.getpid(), signal.SIGTERM)
+            while own.left is None:
+                pass
+
+        def heard():
+            os.kill(os.getpid(), signal.SIGUSR2)
+            while not handled:
+                pass
+
+        print(
+            child(lambda: os.kill(os.getpid(), signal.SIGTERM)) == -signal.SIGTERM,
+            child(lambda: os.kill(os.getpid(), real_time)) == 128 + real_time,
+            child(lambda: os.kill(os.getpid(), signal.SIGUSR1)),
+            child(heard),
+            child(dropped),
+            child(with_its_own),
+            notice.left,
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+        while notice.left is None:
+            pass
+        """
+    )
+    assert told == "True True 7 7 7 7 None\n"
+
+
+def test_ctrl_c_ends_a_change_of_a_caches_size(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import signal
+        import tierflow
+
+        def ring(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, ring)
+        with tierflow.Engine(device="host", device_cache="1MiB", host_cache="1MiB") as engine:
+            # The cache is not empty before the slot is given back.
+            with engine.produce(0, 1000, "u1"):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                    engine.resize_device_cache(0, timeout=float("inf"))
+                except KeyboardInterrupt:
+                    print("interrupted")
+            print(engine.resize_device_cache(0))
+        """
+    )
+    assert told == "interrupted\n0\n"
+
+
 def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> None:
     """Each try has twice as much to flush, until the signal comes before the end of the wait."""
     told = python(

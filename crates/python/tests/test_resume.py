@@ -145,6 +145,60 @@ def test_lightning_gets_an_older_checkpoint_in_place_of_a_damaged_one(
     assert "version 0" in caplog.text
 
 
+def test_every_spelling_of_a_path_is_the_same_checkpoint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightning")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path / "kept") as engine:
+        io = tierflow.lightning.TierflowIO(engine)
+        for i in range(3):
+            io.save_checkpoint({"epoch": i}, f"step={i}.ckpt")
+        engine.wait()
+        (tmp_path / "last.ckpt").symlink_to("step=1.ckpt")
+        for one in (io, tierflow.lightning.TierflowIO(tmp_path / "kept")):
+            for spelling in ("step=1.ckpt", "./step=1.ckpt", "link/step=1.ckpt", "last.ckpt", tmp_path / "step=1.ckpt"):
+                assert one.load_checkpoint(spelling)["epoch"] == 1
+        assert io.newest() == str(tmp_path / "step=2.ckpt")
+        # A file that was moved names its version, until that number is another checkpoint's.
+        (tmp_path / "step=2.ckpt").rename("moved.ckpt")
+        assert io.load_checkpoint("moved.ckpt")["epoch"] == 2
+        note = (tmp_path / "moved.ckpt").read_text()
+        (tmp_path / "lost.ckpt").write_text(note.replace("step=2", "lost"))
+        assert io.load_checkpoint("lost.ckpt")["epoch"] == 1
+        (tmp_path / "foreign.ckpt").write_bytes(bytes(range(256)))
+        for missing in ("step=3.ckpt", "foreign.ckpt", "kept/step=1.ckpt"):
+            with pytest.raises(FileNotFoundError, match="no checkpoint was saved to"):
+                io.load_checkpoint(missing)
+        # The link is a path of its own, and its target stays.
+        io.remove_checkpoint("last.ckpt")
+        assert io.load_checkpoint("step=1.ckpt")["epoch"] == 1
+        io.remove_checkpoint("link/step=1.ckpt")
+        with pytest.raises(FileNotFoundError):
+            io.load_checkpoint("step=1.ckpt")
+        assert engine.versions() == [0, 2]
+
+
+def test_an_overwritten_checkpoint_goes_once_the_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("lightning")
+    path = tmp_path / "last.ckpt"
+    for run in range(2):
+        with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path / "kept") as engine:
+            engine.checkpoint(engine.next_version, b"no tree")
+            io = tierflow.lightning.TierflowIO(engine)
+            for epoch in range(3):
+                io.save_checkpoint({"epoch": (run, epoch)}, path)
+                assert io.load_checkpoint(path)["epoch"] == (run, epoch)
+            io.teardown()
+            assert len(engine.versions()) == run + 2
+            # The newest version stays until there is a newer one, but it is no checkpoint any more.
+            io.remove_checkpoint(path)
+            with pytest.raises(FileNotFoundError):
+                io.load_checkpoint(path)
+            assert io.newest() is None
+
+
 def test_a_rank_that_comes_before_the_engine_finds_no_checkpoint(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("lightning")
     directory = tmp_path / "kept"

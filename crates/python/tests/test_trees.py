@@ -96,6 +96,69 @@ def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierfl
         assert not into["a"].any()
 
 
+def test_a_version_that_never_was_is_unknown(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    kept.checkpoint(1, np.ones(3), names=["a"])
+    kept.wait()
+    repository = tierflow.Repository(tmp_path)
+    for call in (
+        kept.load,
+        repository.load,
+        repository.ranks,
+        lambda version: repository.size(version, 0),
+        lambda version: kept.restore_rank(version, 0, {"a": np.ones(3)}),
+    ):
+        with pytest.raises(tierflow.UnknownVersionError, match="404"):
+            call(404)
+
+
+def test_a_read_only_array_is_refused_before_any_is_filled(engine: tierflow.Engine) -> None:
+    engine.save(1, {"a": np.ones(3), "b": np.ones(3)})
+    into = {"a": np.zeros(3), "b": np.zeros(3)}
+    into["b"].flags.writeable = False
+    with pytest.raises(tierflow.ArrayError, match="read-only"):
+        engine.load(1, into)
+    assert not into["a"].any()
+
+
+def test_tied_weights_are_filled_once(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch")
+    weight, bias = torch.arange(6.0).reshape(2, 3), np.arange(4)
+    kept.save(1, {"in": weight, "out": weight.view(2, 3), "bias": [bias, bias[:]]})
+    kept.save(2, {"in": weight, "out": weight + 1, "bias": [bias, bias + 1]})
+    kept.wait()
+    for versions in (kept, tierflow.Repository(tmp_path)):
+        for version in (1, 2):
+            tied, own = torch.zeros(2, 3), np.zeros(4, bias.dtype)
+            back = versions.load(version, {"in": tied, "out": tied.view(2, 3), "bias": [own, own[:]]})
+            # If the saved arrays differ, the last one counts.
+            assert torch.equal(tied, weight + version - 1)
+            assert (own == bias + version - 1).all()
+            assert back["in"] is tied
+        # Arrays that overlap, and are not one, are refused.
+        both = torch.zeros(3, 3)
+        with pytest.raises(tierflow.ArrayError, match="share memory"):
+            versions.load(1, {"in": both[:2], "out": both[1:], "bias": [bias.copy(), bias.copy()]})
+
+
+def test_an_index_may_go_backwards(kept: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+    for version, of in enumerate((np.asarray, torch.from_numpy)):
+        field = np.arange(60.0).reshape(5, 4, 3)
+        kept.save(version, {"field": of(field)})
+        kept.wait()
+        array = kept.array(version, "field")
+        for index in (
+            np.s_[::-1],
+            np.s_[3:0:-2],
+            np.s_[2, ::-2],
+            np.s_[::-2, 1, ::-1],
+            np.s_[0:3:-1],
+            np.s_[..., -1:0:-1],
+        ):
+            assert (np.asarray(array[index]) == field[index]).all()
+            assert array[index].shape == field[index].shape
+
+
 def test_parts_are_read_alone(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
     """The rest of the file is damaged. The read does not notice, as it reads only the part."""
     tree = {"first": {"a": np.arange(60_000.0).reshape(100, 600), "b": 1}, "last": np.ones(3_000_000)}

@@ -1,8 +1,10 @@
 """Tests of element types and shapes: versions keep them, restores compare them, and new arrays have them."""
 
 import array
+import ctypes
 import pathlib
 from collections import OrderedDict
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -77,9 +79,16 @@ def test_another_type_or_shape_is_refused(tmp_path: pathlib.Path, dedup: int | N
             with pytest.raises(tierflow.ArgumentError, match=f'region "w" of version 1 was .* float64 .*{words}'):
                 engine.restore_regions(1, {"w": wrong})
             assert not wrong.any()
-        raw = bytearray(96)
-        engine.restore_regions(1, {"w": raw})
-        assert bytes(raw) == state.tobytes()
+        unknown = "was .* float64 .* is of a type that files do not have"
+        for kind in (">f8", "M8[s]", [("a", "f4"), ("b", "i4")], "V8"):
+            odd = np.zeros((3, 4), kind)
+            for call in (engine.restore_regions, partial(engine.restore_rank, rank=0)):
+                with pytest.raises(tierflow.ArgumentError, match=unknown):
+                    call(1, regions={"w": odd})
+            assert odd.tobytes() == bytes(96)
+        for raw in (bytearray(96), ctypes.create_string_buffer(96)):
+            engine.restore_regions(1, {"w": raw})
+            assert bytes(raw) == state.tobytes()
         back = np.zeros_like(state)
         engine.restore_regions(1, {"w": back})
         assert (back == state).all()
@@ -103,6 +112,15 @@ def test_arrays_without_a_name_for_their_type_are_bytes() -> None:
         back = engine.restore(9)
         assert isinstance(back, dict)
         assert same(back["a"], np.array([1.0, 2.0]))
+
+
+def test_an_object_is_told_from_a_field_whose_name_has_an_o(engine: tierflow.Engine) -> None:
+    field = np.zeros(3, [("Omega", "f4"), ("O", "i4", 2), ("x", [("TO", "f8")])])
+    engine.checkpoint(1, field)
+    engine.restore(1, field)
+    for kind in ("O", [("a", "O")], [("a", "f4"), ("x", [("b", "O")])]):
+        with pytest.raises(tierflow.ArrayError, match="Python objects"):
+            engine.checkpoint(2, np.zeros(3, kind))
 
 
 def test_names_have_up_to_1024_bytes(tmp_path: pathlib.Path) -> None:

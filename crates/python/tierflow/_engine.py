@@ -48,14 +48,15 @@ class Versions:
         With `before`, only versions of smaller numbers count. `into` is filled as by `load`. If a version is damaged, `load_latest` logs that and
         tries the next older one. If all versions are damaged, it raises the error of the newest.
         """
-        first: DamagedError | None = None
+        first: TierflowError | None = None
         version = self.latest(before)
         while version is not None:
             try:
                 return version, self.load(version, into, **options)
-            except DamagedError as damaged:
-                first = first or damaged
-                log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+            # A version that is unknown was removed meanwhile.
+            except (DamagedError, UnknownVersionError) as error:
+                first = first or error
+                log.warning("version %d cannot be loaded, an older one is tried: %s", version, error)
             version = self.latest(version)
         if first is not None:
             raise first
@@ -117,7 +118,8 @@ class Engine(Versions, _tierflow.Engine):
         """Returns the tree of `version`, which stays as it is: held, and not consumed.
 
         The arrays are new ones of the framework that they were saved from, in main memory, or on JAX's default device. If `into` is given,
-        it is a tree like the saved one, and its arrays are filled in place. The tree that `load` returns has those arrays; its JAX arrays
+        it is a tree like the saved one, and its arrays are filled in place; an array that lies in several places gets the bytes of the last
+        of them. The tree that `load` returns has those arrays; its JAX arrays
         and plain values are new, and JAX arrays have the shardings of `into`.
 
         `select` reads a part of the tree. With a way, such as "model/layers.0.weight" or "model", `load` returns the part that lies there.
@@ -273,10 +275,20 @@ class StoredArray:
             leaf = Leaf(self._stored._replace(shape=(last - first, *shape[1:])), self._of, None)
             skipped = leaf.buffer.nbytes // max(1, last - first) * first
             if not leaf.buffer.nbytes or self._piece.read_rows(self._name, skipped, leaf.buffer):
-                return leaf.value()[(at, *steps[1:])]
+                return self._indexed(leaf.value(), [at, *steps[1:]])
         leaf = Leaf(self._stored, self._of, None)
         self._piece.read({self._name: leaf.buffer})
-        return leaf.value()[tuple(steps)]
+        return self._indexed(leaf.value(), steps)
+
+    def _indexed(self, array: Any, steps: list[Any]) -> Any:
+        if self._of == "torch":
+            # PyTorch has no slices with a negative step: the elements are those of a flipped array.
+            for axis, step in enumerate(steps):
+                if isinstance(step, slice) and (step.step or 1) < 0:
+                    rows, last = range(array.shape[axis])[step], array.shape[axis] - 1
+                    array = array.flip(axis)
+                    steps[axis] = slice(last - rows[0], last - rows[-1] + 1, -rows.step) if rows else slice(0, 0)
+        return array[tuple(steps)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return import_module("numpy").asarray(self[...], dtype=dtype)
@@ -326,8 +338,10 @@ class _Piece(ABC):
         target = ANEW if into is None else into
         # The first call finds the arrays to read, and the second one makes the tree of the arrays that were read.
         unflatten(structure, found, into=target, plain=plain, pickle=pickle)
+        # Of leaves that are one array, such as tied weights, the last is read.
+        names = {leaf.memory: name for name, leaf in leaves.items()}.values()
         if leaves:
-            self.read({name: leaf.buffer for name, leaf in leaves.items()})
+            self.read({name: leaves[name].buffer for name in names})
         values = {name: leaf.value() for name, leaf in leaves.items()}
         return unflatten(structure, values, into=target, plain=plain, pickle=pickle)
 

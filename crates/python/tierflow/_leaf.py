@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ._errors import ArgumentError
+from ._errors import ArgumentError, ArrayError
 from ._tree import dtype_of
 
 __all__ = ["Leaf", "Stored", "stored"]
@@ -82,6 +82,8 @@ class Leaf:
                 raise ArgumentError(
                     f"the array is {_shown(self.region)}, and that of into= is {_shown(found)}: pass one of that kind"
                 )
+            if self.framework == "numpy" and not self.target.flags.writeable:
+                raise ArrayError("an array of into= is read-only: pass a copy of it, as a.copy()")
             direct = self.target.detach() if is_tensor else self.target
             if self._takes_bytes(direct):
                 self.buffer = direct
@@ -95,8 +97,15 @@ class Leaf:
                 array.device.type == "cpu" and array.is_contiguous() and not array.is_conj() and not array.is_neg()
             )
         if self.framework == "numpy":
-            return bool(array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative)
+            return bool(array.flags.c_contiguous and array.dtype.isnative)
         return False
+
+    @property
+    def memory(self) -> tuple[int, Stored]:
+        """The address and the type of the buffer, which are equal for arrays that are one."""
+        if self.framework == "torch":
+            return self.buffer.data_ptr(), self.region
+        return self.buffer.__array_interface__["data"][0], self.region
 
     def value(self) -> Any:
         """Returns the leaf, once the buffer is filled: the caller's array, if there is one."""

@@ -8,6 +8,8 @@ trainer.fit(module, data, ckpt_path=io.newest())
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,27 @@ from ._engine import Engine, Repository
 from ._errors import ArgumentError, DamagedError, UnknownVersionError
 
 __all__ = ["TierflowIO"]
+
+# The text of the file at a checkpoint's path: the version, and the path that the version was saved to.
+_NOTE = re.compile(r"version (\d+) of the Tierflow engine in .*, saved to (.*)\n", re.DOTALL)
+# Most of the bytes of such a file that are read: other checkpoints are larger.
+_LONGEST_NOTE = 1 << 14
+
+
+def _resolved(path: str | os.PathLike[str]) -> str:
+    """Returns the one spelling of a path that versions keep. A link at the path itself is a path of its own."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _noted(path: str | os.PathLike[str]) -> tuple[int, str] | None:
+    """Returns the version that the file at `path` names, and the path that it was saved to; None if there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            found = _NOTE.fullmatch(file.read(_LONGEST_NOTE))
+    except OSError:
+        return None
+    return None if found is None else (int(found[1]), found[2])
 
 
 def _repository(source: str | os.PathLike[str]) -> Repository:
@@ -61,9 +84,9 @@ class TierflowIO(Attempts, CheckpointIO):
         self._versions: Engine | Repository = source if isinstance(source, Engine) else _repository(source)
         self._pickle = pickle
         self._newest: int | None = None
-        # The paths of versions, so that storage is read once for each version.
-        self._paths: dict[int, str] = {}
-        # Versions that Lightning removed, each with the newest version at that time.
+        # The paths of versions, so that storage is read once for each version. A version that has none is no checkpoint of Lightning's.
+        self._paths: dict[int, str | None] = {}
+        # Versions that Lightning removed or overwrote, each with the newest version at that time.
         self._removed: dict[int, int] = {}
 
     def save_checkpoint(
@@ -77,31 +100,37 @@ class TierflowIO(Attempts, CheckpointIO):
         self._attempt(f"{path} is not saved", lambda: self._save(engine, checkpoint, path))
 
     def _save(self, engine: Engine, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
-        version = engine.reserve(1).start
-        tree = {"path": os.fspath(path), "checkpoint": checkpoint}
+        version, saved_to = engine.reserve(1).start, _resolved(path)
+        tree = {"path": saved_to, "checkpoint": checkpoint}
         engine.save(version, tree, pickle=self._pickle, timeout=self._timeout)
+        self._paths[version] = saved_to
         # A removed version that is its own newest was removed after a failed save. The new version is newer.
         self._removed = {old: version if old == newer else newer for old, newer in self._removed.items()}
+        self._removed |= {old: version for old, own in list(self._checkpoints()) if own == saved_to and old != version}
         self._newest = version
-        self._paths[version] = os.fspath(path)
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         written = file.with_name(f".{file.name}.{os.getpid()}")
-        written.write_text(f"version {version} of the Tierflow engine in {engine.directory}\n")
+        note = f"version {version} of the Tierflow engine in {engine.directory}, saved to {saved_to}\n"
+        written.write_text(note, encoding="utf-8", errors="surrogateescape")
         written.replace(file)
         self._discard()
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Returns the checkpoint that was saved last to `path`. If it is damaged, or the process was killed before it was durable, loads the
-        newest older checkpoint, and logs a warning."""
+        """Returns the checkpoint that was saved last to `path`, in any spelling. If it is damaged, or the process was killed before it was
+        durable, loads the newest older checkpoint, and logs a warning. A file that was moved, or a link to it, stands for its checkpoint."""
         if map_location not in (None, "cpu"):
             raise ArgumentError(f"map_location={map_location!r}: move tensors from main memory, where they are")
         named = self._version_of(path)
-        if named is None and not os.path.lexists(path):
-            raise FileNotFoundError(f"no checkpoint was saved to {path}: {self.newest()!r} is the newest")
         before = None if named is None else named + 1
+        if named is None and (noted := _noted(path)) is not None:
+            # The number of a version that was lost may be that of another checkpoint by now.
+            version, saved_to = noted
+            named, before = (version, version + 1) if (version, saved_to) in self._checkpoints() else (None, version)
+        if before is None:
+            raise FileNotFoundError(f"no checkpoint was saved to {path}: {self.newest()!r} is the newest")
         newest = self._versions.load_latest(before=before, pickle=self._pickle and not weights_only)
         if newest is None:
             raise FileNotFoundError(f"no checkpoint can be loaded in place of {path}")
@@ -131,21 +160,31 @@ class TierflowIO(Attempts, CheckpointIO):
 
     def newest(self) -> str | None:
         """Returns the path of the newest checkpoint, for `ckpt_path=`; None if there is none."""
-        newest = self._versions.latest()
-        return None if newest is None else self._path_of(newest)
+        return next((path for _, path in self._checkpoints()), None)
 
-    def _path_of(self, version: int) -> str:
+    def _checkpoints(self) -> Iterator[tuple[int, str]]:
+        """Returns the versions that Lightning has not removed, newest first, each with its path."""
+        for version in reversed(self._versions.versions()):
+            if version not in self._removed and (path := self._path_of(version)) is not None:
+                yield version, path
+
+    def _path_of(self, version: int) -> str | None:
         if version not in self._paths:
-            self._paths[version] = str(self._versions.load(version, select="path"))
+            path = None
+            try:
+                path = _resolved(self._versions.load(version, select="path"))
+            except DamagedError as damaged:
+                log.warning("version %d is damaged: %s", version, damaged)
+            except (ArgumentError, TypeError, UnknownVersionError):
+                # The version is no checkpoint of Lightning's, or the retention has removed it.
+                pass
+            self._paths[version] = path
         return self._paths[version]
 
     def _version_of(self, path: str | os.PathLike[str]) -> int | None:
         """Returns the newest version that was saved to a path; None if there is none."""
-        for version in reversed(self._versions.versions()):
-            with suppress(ArgumentError, DamagedError):
-                if self._path_of(version) == os.fspath(path):
-                    return version
-        return None
+        saved_to = _resolved(path)
+        return next((version for version, own in self._checkpoints() if own == saved_to), None)
 
     def _discard(self) -> None:
         for version, newer in list(self._removed.items()):

@@ -82,6 +82,10 @@ exported! {
         let how = match how {
             0 => SlotEnd::Cancel,
             1 => SlotEnd::Keep,
+            2 => {
+                drop(slot.take()?);
+                return Ok(());
+            }
             other => return Err(Failure::argument(format!("{other} is no tf_slot_end_how"))),
         };
         let mut lent = slot.take()?.into_inner();

@@ -188,6 +188,10 @@ static void slots(tf_engine engine)
     CHECK(tf_produce(engine, 201, 5000, &slot, &room) == TF_OK);
     CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
     CHECK(tf_consume(engine, 201, &slot, &lent, &bytes) == TF_UNKNOWN);
+    CHECK(tf_produce(engine, 201, 5000, &slot, &room) == TF_OK);
+    CHECK(tf_slot_end(slot, TF_DROP, NULL) == TF_OK);
+    CHECK(tf_slot_end(slot, TF_DROP, NULL) == TF_CLOSED);
+    CHECK(tf_consume(engine, 201, &slot, &lent, &bytes) == TF_UNKNOWN);
     CHECK(tf_discard(engine, 200) == TF_OK);
     CHECK(tf_discard(engine, 200) == TF_UNKNOWN);
 }

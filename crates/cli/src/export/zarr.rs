@@ -1,7 +1,7 @@
 //! Zarr, format 3: a folder for each group and array, with a `zarr.json`, and a file for each chunk.
 
 use crate::contents::PieceContents;
-use crate::tree::TREE;
+use crate::tree::{TREE, parsed};
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub(super) fn write(
 ) -> Result<()> {
     let structure = super::structure(contents, regions)?;
     let attributes = match &structure {
-        Some(text) => json!({ "tree": serde_json::from_slice::<Value>(text)? }),
+        Some(text) => json!({ "tree": parsed(text)? }),
         None => json!({}),
     };
     group(folder, &attributes)?;

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use tierflow_device::{OwnerProcess, receive_signal};
 use tierflow_sync::Mutex;
 
 /// The numbers of signals, real-time signals included.
@@ -17,12 +18,18 @@ const NUMBERS: RangeInclusive<i32> = 1..=64;
 struct Listener {
     handle: Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
+    process: OwnerProcess,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.handle.close();
         let thread = self.thread.get_mut();
+        if !self.process.is_current() {
+            // The thread is the parent's.
+            std::mem::forget(thread.take());
+            return;
+        }
+        self.handle.close();
         // A thread that panicked has no result that matters.
         thread.take().map(JoinHandle::join);
     }
@@ -31,7 +38,8 @@ impl Drop for Listener {
 impl Notice {
     /// Returns a notice that is given when one of these signals arrives. The job ends `grace` later, as the batch system was told.
     /// The signals lose their default action, which for SIGTERM is to end the process, even after the notice is dropped. A handler
-    /// that the program installed before is still called.
+    /// that the program installed before is still called. In a fork, the signals have their default action again,
+    /// unless the program ignored or handled them before, or the fork makes a notice of its own.
     ///
     /// # Errors
     /// [`Error::Signals`] if a signal cannot be received, such as SIGKILL; [`Error::Thread`] if the thread cannot be started.
@@ -49,6 +57,9 @@ impl Notice {
             let error = std::io::Error::other(format!("signal {signal} cannot be received"));
             return Err(Error::Signals(error));
         }
+        for signal in signals {
+            receive_signal(*signal).map_err(Error::Signals)?;
+        }
         let mut received = Signals::new(signals).map_err(Error::Signals)?;
         let (handle, mut notice) = (received.handle(), Self::new());
         let given = notice.clone();
@@ -58,6 +69,7 @@ impl Notice {
         notice._listener = Some(Arc::new(Listener {
             handle,
             thread: Mutex::new(Some(thread)),
+            process: OwnerProcess::current(),
         }));
         Ok(notice)
     }

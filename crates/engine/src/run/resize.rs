@@ -3,20 +3,17 @@
 use super::capacity::Waiting;
 use super::core::EngineCore;
 use super::medium::Medium;
-use crate::deadline::Awaited;
+use crate::deadline::Deadline;
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use std::time::{Duration, Instant};
 use tierflow_device::Access;
 use tierflow_sync::model::{Receiver, unbounded};
 use tierflow_tier_alloc::Error as ArenaError;
 
 impl EngineCore {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once nothing lies there, or makes more memory usable again.
-    /// Returns the bytes that the tier may use now. Waits as long as `patience` at most.
-    pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {
-        // A deadline beyond the clock's range is no limit.
-        let deadline = Instant::now().checked_add(patience);
+    /// Returns the bytes that the tier may use now. Waits until `deadline` at most.
+    pub(crate) fn resize(&self, tier: TierId, bytes: u64, deadline: Deadline<'_>) -> Result<u64> {
         let mut resized = self.resized.lock();
         let is_first = resized.tiers.insert(tier.0);
         let (capacity, before) = {
@@ -49,8 +46,7 @@ impl EngineCore {
         self.lock().calls.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
-            let what = Awaited::Resize(self.tiers[tier.0].kind.name());
-            return Err(Error::TimedOut { what, patience });
+            return Err(deadline.passed());
         }
         resized.owed.remove(&tier.0);
         if limit >= memory {
@@ -94,15 +90,14 @@ impl EngineCore {
 }
 
 /// Waits until the plan has told that nothing lies beyond this very limit. Returns false at the deadline.
-fn is_released(released: &Receiver<u64>, limit: u64, deadline: Option<Instant>) -> bool {
-    let next = || match deadline {
-        Some(deadline) => released.recv_deadline(deadline).ok(),
-        None => released.recv().ok(),
-    };
-    while let Some(bytes) = next() {
-        if bytes == limit {
-            return true;
+fn is_released(released: &Receiver<u64>, limit: u64, deadline: Deadline<'_>) -> bool {
+    loop {
+        let told = match deadline.next_look() {
+            Some(look) => released.recv_deadline(look).ok(),
+            None => released.recv().ok(),
+        };
+        if told == Some(limit) || (told.is_none() && !deadline.goes_on()) {
+            return told.is_some();
         }
     }
-    false
 }

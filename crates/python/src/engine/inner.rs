@@ -97,9 +97,9 @@ impl Engine {
         bytes: &Bytes,
         timeout: f64,
     ) -> Answer<u64> {
-        let Timeout(patience) = Timeout::new(Some(timeout))?;
+        let (patience, core) = (Timeout::new(Some(timeout))?, self.core()?);
         let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
-        self.tried(py, |engine| engine.resize(cache, bytes, patience))
+        patience.spend(py, |until| until.of(&core.engine).resize(cache, bytes))
     }
 }
 

@@ -120,8 +120,8 @@ fn are_unnamed<'a>(names: impl Iterator<Item = &'a str> + Clone) -> bool {
             .all(|(index, name)| name == unnamed(index))
 }
 
-/// Checks that each array has the type that the region of its name was checkpointed as. A flat array of bytes matches every type.
-/// The engine compares lengths, and finds names that no region has.
+/// Checks that each array has the type that the region of its name was checkpointed as. A flat array of bytes matches every type. A
+/// region of an unknown type matches every array. The engine compares lengths, and finds names that no region has.
 ///
 /// # Errors
 /// `ArgumentError` if an element type or a shape differs.
@@ -137,12 +137,16 @@ pub(super) fn agree(
     for (name, array) in names.iter().zip(given.types()) {
         let held = known.get(name.as_str());
         let held = held.and_then(|info| ArrayType::of_region(info));
-        let (Some(held), Some(array)) = (held, array) else {
+        let Some(held) = held.filter(|held| !held.is_flat_bytes()) else {
             continue;
         };
-        if held == *array || held.is_flat_bytes() || array.is_flat_bytes() {
+        if array.is_some_and(|array| held == *array || array.is_flat_bytes()) {
             continue;
         }
+        let array = array.map_or_else(
+            || "of a type that files do not have, such as another byte order".to_owned(),
+            ToString::to_string,
+        );
         return Err(Failure::argument(format!(
             "region {name:?} of version {version} was checkpointed as {held}, and the array for it is {array}: pass \
              one of that type and shape, such as restore({version}) makes, or bytes, such as bytearray(n)"

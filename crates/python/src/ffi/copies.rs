@@ -1,5 +1,6 @@
 //! Copies between slots and arrays, in the order of a stream.
 
+use tierflow_bind::CallStream;
 use tierflow_device::{Memory, ReadLoan, Result, Stream, WriteLoan};
 
 /// Fills a slot, from `offset` on, with the bytes of an array.
@@ -53,6 +54,17 @@ pub(crate) fn read(
 pub(crate) enum Wait {
     Yes,
     No,
+}
+
+impl Wait {
+    /// Returns `No` for copies on a stream of the application, whose later work comes after them, if all arrays are `on_device`: nothing
+    /// keeps an array in main memory in place after the call. No work of the application comes after the copies of the engine's streams.
+    pub(crate) fn on(stream: &CallStream<'_>, on_device: bool) -> Self {
+        match stream {
+            CallStream::Adopted(..) if on_device => Self::No,
+            _ => Self::Yes,
+        }
+    }
 }
 
 fn ordered(stream: &Stream, wait: Wait, copied: Result<()>) -> Result<()> {

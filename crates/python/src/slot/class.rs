@@ -142,7 +142,7 @@ slot_class! {
         ///
         /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, without waiting:
         /// call `commit` with the same stream, and do not change the array until the stream has done the copy. An array in main memory is
-        /// copied when `write` returns. CUDA's own copies refuse host memory that was pinned in parts, such as an engine's; `write` copies
+        /// copied when `write` returns, as is one whose framework names no stream, such as CuPy and JAX, without a `stream`. CUDA's own copies refuse host memory that was pinned in parts, such as an engine's; `write` copies
         /// to it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn write(
@@ -223,8 +223,9 @@ slot_class! {
         /// Copies the slot's bytes, from `offset` on, to `array`.
         ///
         /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, without waiting:
-        /// call `finish` with the same stream. An array in main memory is filled when `read` returns. CUDA's own copies refuse host memory
-        /// that was pinned in parts, such as an engine's; `read` copies from it.
+        /// call `finish` with the same stream. An array in main memory is filled when `read` returns, as is one whose framework names no
+        /// stream, such as CuPy and JAX, without a `stream`. CUDA's own copies refuse host memory that was pinned in parts, such as an
+        /// engine's; `read` copies from it.
         #[pyo3(signature = (array, offset = 0, *, stream = None))]
         fn read(
             &self,

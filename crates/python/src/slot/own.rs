@@ -133,25 +133,14 @@ impl SlotOwner {
         let mut order = order::behind(&engine.streams, stream)?;
         let arrays = PyTuple::new(py, [array])?;
         let given = Arrays::of(&arrays, access, &mut order)?;
-        let on_device = given.are_on_device();
+        let stream = py.detach(|| order.choose())?;
+        let wait = Wait::on(stream, given.are_on_device());
         let copied = given.each(|array| {
             let array = &array.lendable(&engine.device)?;
-            py.detach(|| {
-                let own;
-                // Nothing keeps an array in main memory in place after this call.
-                let by = match order.stream() {
-                    Some(stream) if on_device => (stream, Wait::No),
-                    Some(stream) => (stream, Wait::Yes),
-                    None => {
-                        own = engine.streams.own()?;
-                        (&*own, Wait::Yes)
-                    }
-                };
-                match (lent.slot.produced(), lent.slot.consumed()) {
-                    (Some(slot), _) => ffi::copies::fill(by, slot, offset, array),
-                    (_, Some(slot)) => ffi::copies::read(by, slot, offset, array),
-                    (None, None) => Ok(()),
-                }
+            py.detach(|| match (lent.slot.produced(), lent.slot.consumed()) {
+                (Some(slot), _) => ffi::copies::fill((stream, wait), slot, offset, array),
+                (_, Some(slot)) => ffi::copies::read((stream, wait), slot, offset, array),
+                (None, None) => Ok(()),
             })
         });
         drop(order);

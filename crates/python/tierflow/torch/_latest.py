@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from .._engine import Versions
-from .._errors import DamagedError
+from .._errors import DamagedError, UnknownVersionError
 from .._tierflow import Engine, Repository
 from ._checkpoint import StorageReader
 
@@ -50,10 +50,11 @@ class _OfAllRanks(Versions):
             load(state, storage_reader=StorageReader(self._source, version), process_group=self._process_group)
         except CheckpointException as failed:
             # On every rank, the exception has the errors of all ranks.
-            damaged = [error for error, _ in failed.failures.values() if isinstance(error, DamagedError)]
-            if not damaged:
+            errors = [error for error, _ in failed.failures.values()]
+            gone = [error for error in errors if isinstance(error, DamagedError | UnknownVersionError)]
+            if not gone:
                 raise
-            raise damaged[0] from None
+            raise gone[0] from None
 
     def _of_all(self, one: Any) -> list[Any]:
         """Returns the values `one` of all ranks."""

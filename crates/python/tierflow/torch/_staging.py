@@ -122,7 +122,7 @@ class Staged:
                 with torch.cuda.stream(self._stream):
                     for at in range(0, len(self._buffered), _PIECE):
                         end = min(at + _PIECE, len(self._buffered))
-                        self._slot.write(self._buffer[at:end], self._buffered.start + at)
+                        self._slot.write(self._buffer[at:end], self._buffered.start + at, stream=self._stream)
                         self._stream.synchronize()
             self._buffer = None
 
