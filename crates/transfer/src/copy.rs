@@ -1,7 +1,7 @@
 //! The copy of a range, part by part.
 
 use crate::media::{HostBytes, whole_blocks};
-use crate::record::{ErrorSlot, of_length};
+use crate::record::ErrorSlot;
 use crate::requests::Workers;
 use crate::route::{MediumKind, Route, route};
 use crate::under_way::UnderWay;
@@ -195,9 +195,8 @@ impl CopyContext {
         let length = bytes.end - bytes.start;
         match (from.record(), to.record()) {
             (Some(from), Some(to)) => {
-                let piece = from
-                    .piece()
-                    .map_err(|error| TransferError::source(error.into()))?;
+                let piece = from.piece().and_then(|piece| piece.of_length(length));
+                let piece = piece.map_err(|error| TransferError::source(error.into()))?;
                 let read_failed = piece.read_failed();
                 let copied = to.copy(piece, &stop);
                 copied.map_err(|error| ErrorSlot::of_copy(error, read_failed.load(Relaxed)))
@@ -213,8 +212,7 @@ impl CopyContext {
                         return read.map_err(|error| TransferError::source(error.into()));
                     }
                 }
-                let piece = record.piece().and_then(|piece| of_length(piece, length));
-                self.read_piece(piece, &|_| true, |context, at, bytes| {
+                self.read_record(record, length, &|_| true, |context, at, bytes| {
                     context.give(to, at, bytes, None)
                 })
             }
