@@ -3,7 +3,7 @@
 use crate::context::Stop;
 use crate::{CopyContext, Error, TransferError};
 use std::ops::Range;
-use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult};
+use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult, guarded};
 use tierflow_sync::{Mutex, rank};
 
 /// A record to read.
@@ -116,7 +116,7 @@ impl CopyContext {
             slot.put(stop.look())?;
             slot.put(fill(&mut context.lock(), at, into))
         };
-        let saved = record.save(bytes, &pull, &stop);
+        let saved = guarded("saving a version", || record.save(bytes, &pull, &stop));
         saved.map_err(|error| slot.failure(error, TransferError::target))
     }
 
@@ -139,7 +139,7 @@ impl CopyContext {
         let stop = self.stop();
         let slot = ErrorSlot::default();
         let mut push = |at: u64, bytes: &[u8]| slot.put(give(self, at, bytes));
-        let piece = record.piece().and_then(|piece| piece.of_length(bytes));
+        let piece = guarded("opening a version", || record.piece()?.of_length(bytes));
         let read = piece.and_then(|piece| {
             let piece = piece.unless(move || stop.is_set());
             piece.read_range_through(wants, &mut push)
