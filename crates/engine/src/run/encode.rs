@@ -88,13 +88,13 @@ fn starts_on_device(tiers: &[TierState]) -> bool {
 }
 
 /// Returns a failure of the source. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
-fn at_source(error: Error) -> TransferError {
-    CopyError::source(error.into()).into()
+fn at_source(error: impl Into<Error>) -> TransferError {
+    CopyError::source(error.into().into()).into()
 }
 
 /// Returns a failure of the target. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
-fn at_destination(error: Error) -> TransferError {
-    CopyError::target(error.into()).into()
+fn at_destination(error: impl Into<Error>) -> TransferError {
+    CopyError::target(error.into().into()).into()
 }
 
 #[cfg(test)]
@@ -136,12 +136,14 @@ mod tests {
             what: "decompress",
             status: 1000,
         };
-        let refused = Error::from(refused);
-        assert!(matches!(refused, Error::Device(_)), "{refused:?}");
+        let refused = at_source(refused);
+        let is_devices = matches!(refused.error, Some(Error::Device(_)));
+        assert!(is_devices, "{refused:?}");
         assert!(matches!(coder::or_by_host(Err(refused)), Ok(false)));
         let what = "a block is no LZ4 of its length";
         let damaged = tierflow_codec::Error::Corrupt { what };
-        let damaged = coder::or_by_host(Err(damaged.into()));
+        let damaged = coder::or_by_host(Err(at_source(damaged)));
+        let damaged = damaged.map_err(TransferError::of_call);
         assert!(matches!(damaged, Err(Error::Damaged(_))));
     }
 }
