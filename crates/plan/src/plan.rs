@@ -111,6 +111,12 @@ impl Plan {
             Event::ReadAtOnce { version } => self.read_at_once(version)?,
             Event::Abandon { ticket } => self.abandon(ticket),
             Event::Hint { versions } => self.change_hints(versions, Ledger::hint_given),
+            // A program that names its next reading each time.
+            Event::HintNext { versions }
+                if versions.len() == 1 && self.hinted().next().is_none() =>
+            {
+                self.change_hints(versions, Ledger::hint_given);
+            }
             Event::HintNext { mut versions } => {
                 versions.reverse();
                 self.ledger_mut().forget_predictions();

@@ -199,3 +199,35 @@ fn a_file_under_another_versions_name_is_not_that_version() {
     assert_eq!(versions, [2]);
     assert_eq!(repository.damage()[0].version, Some(3));
 }
+
+#[test]
+fn a_file_of_another_rank_is_damage() {
+    let home = tempfile::tempdir().unwrap();
+    for rank in 0..2 {
+        let options = Options::default().rank(rank, 2).run(1);
+        let repository = Repository::open(home.path(), options).unwrap();
+        // A file of its own, and a segment.
+        for (version, length) in [(1, 9_000_000), (2, 300)] {
+            let bytes = histories::bytes_of(u64::from(rank), length);
+            let regions = [Region::new("state", &bytes)];
+            repository.save(&Snapshot::new(version, &regions)).unwrap();
+        }
+    }
+    let [own, others] = ["rank-0", "rank-1"].map(|rank| home.path().join(rank));
+    for name in ["v00000000000000000001.tfc", "s00000000000000000001.tfs"] {
+        std::fs::copy(others.join(name), own.join(name)).unwrap();
+        let options = Options::default().rank(0, 2);
+        let repository = Repository::read_only(home.path(), options).unwrap();
+        let damage = repository.damage();
+        assert!(
+            damage.iter().any(|d| d.path == own.join(name)),
+            "{damage:?}"
+        );
+        for (version, length) in [(1, 9_000_000), (2, 300)] {
+            if let Ok(piece) = repository.own_piece(version) {
+                let bytes = piece.read("state").unwrap();
+                assert!(bytes == histories::bytes_of(0, length), "version {version}");
+            }
+        }
+    }
+}

@@ -3,10 +3,11 @@
 use crate::buffers::{BUFFER_BYTES, Buffer};
 use crate::context::{Stop, StreamChoice};
 use crate::copy::{Copying, Result};
+use crate::end::call;
 use crate::media::whole_blocks;
 use crate::requests::{REQUESTS, Requests};
 use crate::under_way::settle;
-use crate::{CopyContext, Source, Target, TransferError};
+use crate::{CopyContext, FailedEnd, Source, Target, TransferError};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_device::Transfer;
@@ -73,8 +74,9 @@ impl Buffered<'_> {
             // No error here is the source's, as it does not own the buffer.
             let into = part.buffer.lend_mut(0..bytes);
             let into = into.map_err(TransferError::target)?;
-            let begun = self.from.begin_read(at - before, into, &mut self.stream);
-            let begun = begun.map_err(TransferError::source)?;
+            let stream = &mut self.stream;
+            let begun = || self.from.begin_read(at - before, into, stream);
+            let begun = call(FailedEnd::Source, begun)?;
             let is_full = begun.is_none();
             self.filling.push_back((part, begun));
             // The next buffer is filled while this one is emptied.
@@ -125,8 +127,8 @@ impl Buffered<'_> {
         let end = part.before + whole_blocks(self.to.block(), part.length);
         let filled = part.buffer.lend(part.before..end);
         let filled = filled.map_err(TransferError::target)?;
-        let begun = self.to.begin_write(part.at, filled, &mut self.stream);
-        let begun = begun.map_err(TransferError::target)?;
+        let begun = || self.to.begin_write(part.at, filled, &mut self.stream);
+        let begun = call(FailedEnd::Target, begun)?;
         self.free.push_back((part.buffer, begun));
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The copy of a range, part by part.
 
+use crate::end::call;
 use crate::media::{HostBytes, whole_blocks};
-use crate::record::{ErrorSlot, of_length};
+use crate::record::ErrorSlot;
 use crate::requests::Workers;
 use crate::route::{MediumKind, Route, route};
 use crate::under_way::UnderWay;
@@ -9,6 +10,7 @@ use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::Stream;
+use tierflow_store::guarded;
 
 /// Bytes of one part between memories. A device copies two parts at a time, and a copy checks its stop flag between parts.
 pub const PART_BYTES: u64 = 64 << 20;
@@ -106,6 +108,7 @@ impl CopyContext {
         bytes: Range<u64>,
         under_way: &mut UnderWay,
     ) -> Result<u64> {
+        use FailedEnd::{Source, Target};
         let Copying {
             from, to, callers, ..
         } = copying;
@@ -123,27 +126,27 @@ impl CopyContext {
         let is_arenas = from.kind() == MediumKind::Pinned && to.kind() != MediumKind::Pinned;
         if is_arenas
             && to.block() == 1
-            && let Some(lent) = to.lend_mut(at..at + length)
+            && let Some(lent) = call(Target, || to.lend_mut(at..at + length).transpose())?
         {
-            let begun = from.begin_read(at, lent.map_err(TransferError::target)?, &mut stream);
-            under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
+            let begun = call(Source, || from.begin_read(at, lent, &mut stream));
+            under_way.add(Source, begun?);
             return Ok(length);
         }
-        if let Some(lent) = from.lend(at..at + whole_blocks(to.block(), length)) {
-            let lent = lent.map_err(TransferError::source)?;
-            if to.reaches_device() || lent.host_accessible() {
-                let begun = to.begin_write(at, lent, &mut stream);
-                under_way.add(FailedEnd::Target, begun.map_err(TransferError::target)?);
-                return Ok(length);
-            }
+        let blocks = at..at + whole_blocks(to.block(), length);
+        if let Some(lent) = call(Source, || from.lend(blocks).transpose())?
+            && (to.reaches_device() || lent.host_accessible())
+        {
+            let begun = call(Target, || to.begin_write(at, lent, &mut stream));
+            under_way.add(Target, begun?);
+            return Ok(length);
         }
-        if let Some(lent) = to.lend_mut(at..at + whole_blocks(from.block(), length)) {
-            let lent = lent.map_err(TransferError::target)?;
-            if from.reaches_device() || lent.host_accessible() {
-                let begun = from.begin_read(at, lent, &mut stream);
-                under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
-                return Ok(length);
-            }
+        let blocks = at..at + whole_blocks(from.block(), length);
+        if let Some(lent) = call(Target, || to.lend_mut(blocks).transpose())?
+            && (from.reaches_device() || lent.host_accessible())
+        {
+            let begun = call(Source, || from.begin_read(at, lent, &mut stream));
+            under_way.add(Source, begun?);
+            return Ok(length);
         }
         Ok(0)
     }
@@ -195,26 +198,23 @@ impl CopyContext {
         let length = bytes.end - bytes.start;
         match (from.record(), to.record()) {
             (Some(from), Some(to)) => {
-                let piece = from
-                    .piece()
-                    .map_err(|error| TransferError::source(error.into()))?;
+                let piece = call(FailedEnd::Source, || Ok(from.piece()?.of_length(length)?))?;
                 let read_failed = piece.read_failed();
-                let copied = to.copy(piece, &stop);
+                let copied = guarded("copying a version", || to.copy(piece, &stop));
                 copied.map_err(|error| ErrorSlot::of_copy(error, read_failed.load(Relaxed)))
             }
             (None, Some(record)) => self.write_record(record, length, |context, at, into| {
                 context.fill(from, at, into, None)
             }),
             (Some(record), _) => {
-                if in_place && let Some(lent) = to.lend_mut(bytes) {
-                    let mut lent = lent.map_err(TransferError::target)?;
-                    if let Ok(into) = lent.bytes_mut() {
-                        let read = record.read_whole(into, &stop);
-                        return read.map_err(|error| TransferError::source(error.into()));
-                    }
+                if in_place
+                    && let Some(mut lent) =
+                        call(FailedEnd::Target, || to.lend_mut(bytes).transpose())?
+                    && let Ok(into) = lent.bytes_mut()
+                {
+                    return call(FailedEnd::Source, || Ok(record.read_whole(into, &stop)?));
                 }
-                let piece = record.piece().and_then(|piece| of_length(piece, length));
-                self.read_piece(piece, &|_| true, |context, at, bytes| {
+                self.read_record(record, length, &|_| true, |context, at, bytes| {
                     context.give(to, at, bytes, None)
                 })
             }

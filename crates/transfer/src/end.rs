@@ -2,9 +2,10 @@
 
 use crate::record::{SourceRecord, TargetRecord};
 use crate::route::MediumKind;
-use crate::{Error, Result, ScratchPlace, StreamChoice};
+use crate::{Error, FailedEnd, Result, ScratchPlace, StreamChoice, TransferError};
 use std::ops::Range;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
+use tierflow_store::guarded;
 
 /// The end from which bytes come.
 ///
@@ -118,4 +119,14 @@ pub trait Target: Send {
     fn record(&self) -> Option<&dyn TargetRecord> {
         None
     }
+}
+
+/// Calls an end of a copy. Its errors and its panics are failures of this end.
+pub(crate) fn call<T>(
+    end: FailedEnd,
+    call: impl FnOnce() -> Result<T>,
+) -> std::result::Result<T, TransferError> {
+    let called = guarded("copying a version", || Ok(call()));
+    let called = called.map_err(Error::from).flatten();
+    called.map_err(|error| TransferError::of(end, error))
 }

@@ -3,7 +3,7 @@
 use crate::context::Stop;
 use crate::{CopyContext, Error, TransferError};
 use std::ops::Range;
-use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult};
+use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult, guarded};
 use tierflow_sync::{Mutex, rank};
 
 /// A record to read.
@@ -17,11 +17,12 @@ pub trait SourceRecord: Sync {
     /// Fills `into` with all bytes, and verifies every checksum.
     ///
     /// # Errors
-    /// The errors of the tier; [`StoreError::Cancelled`] once `stop` is set; [`StoreError::Argument`] if the record has another
+    /// The errors of the tier; [`StoreError::Cancelled`] once `stop` is set; [`StoreError::Damaged`] if the record has another
     /// length than `into`.
     fn read_whole(&self, into: &mut [u8], stop: &Stop) -> StoreResult<()> {
         let stop = stop.clone();
-        let piece = of_length(self.piece()?, into.len() as u64)?.unless(move || stop.is_set());
+        let piece = self.piece()?.of_length(into.len() as u64)?;
+        let piece = piece.unless(move || stop.is_set());
         let mut rest = into;
         let mut regions = Vec::new();
         for region in piece.regions() {
@@ -33,13 +34,19 @@ pub trait SourceRecord: Sync {
         piece.restore(&mut regions)
     }
 
-    /// Fills parts of the record, each from its own offset on, and verifies the blocks around them.
+    /// Fills parts of the record, which has `bytes` bytes, each part from its own offset on. Verifies the blocks around them.
     ///
     /// # Errors
-    /// As [`read_whole`](Self::read_whole).
-    fn read_parts(&self, parts: &mut [(u64, &mut [u8])], stop: &Stop) -> StoreResult<()> {
+    /// As [`read_whole`](Self::read_whole); [`StoreError::Damaged`] if the record has another length than `bytes`.
+    fn read_parts(
+        &self,
+        bytes: u64,
+        parts: &mut [(u64, &mut [u8])],
+        stop: &Stop,
+    ) -> StoreResult<()> {
         let stop = stop.clone();
-        let piece = self.piece()?.unless(move || stop.is_set());
+        let piece = self.piece()?.of_length(bytes)?;
+        let piece = piece.unless(move || stop.is_set());
         piece.restore_range_parts(parts)
     }
 }
@@ -57,17 +64,6 @@ pub trait TargetRecord: Sync {
     /// # Errors
     /// The errors of both tiers; [`StoreError::Cancelled`] once `stop` is set.
     fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()>;
-}
-
-/// Returns the piece if all its regions together have this length.
-pub(crate) fn of_length(piece: Piece, bytes: u64) -> StoreResult<Piece> {
-    let (version, there) = (piece.version(), piece.info().bytes);
-    match there == bytes {
-        true => Ok(piece),
-        false => Err(StoreError::Argument(format!(
-            "version {version} has {there} bytes here and had {bytes} when it was found: restore another version"
-        ))),
-    }
 }
 
 /// Keeps the error of a copy while the store returns [`StoreError::Cancelled`] in its place.
@@ -120,41 +116,34 @@ impl CopyContext {
             slot.put(stop.look())?;
             slot.put(fill(&mut context.lock(), at, into))
         };
-        let saved = record.save(bytes, &pull, &stop);
+        let saved = guarded("saving a version", || record.save(bytes, &pull, &stop));
         saved.map_err(|error| slot.failure(error, TransferError::target))
     }
 
-    /// Passes those parts of a record to `give` of which `wants` returns true, in any order. Verifies their checksums before.
+    /// Passes those parts of a record of `bytes` bytes to `give` of which `wants` returns true, in any order. Verifies their
+    /// checksums before.
     ///
     /// # Errors
-    /// [`TransferError::Cancelled`] if the context was stopped, [`TransferError::Failed`] if the record or `give` failed.
+    /// [`TransferError::Cancelled`] if the context was stopped, [`TransferError::Failed`] if the record or `give` failed. A record
+    /// of another length is [`StoreError::Damaged`], and nothing is passed on.
     pub fn read_record(
         &mut self,
         record: &dyn SourceRecord,
+        bytes: u64,
         wants: &(dyn Fn(Range<u64>) -> bool + Sync),
-        give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
+        mut give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
     ) -> Result<(), TransferError>
     where
         Self: Send,
     {
-        self.read_piece(record.piece(), wants, give)
-    }
-
-    /// Passes on a piece like [`read_record`](Self::read_record).
-    pub(crate) fn read_piece(
-        &mut self,
-        piece: StoreResult<Piece>,
-        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
-        mut give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
-    ) -> Result<(), TransferError> {
         let stop = self.stop();
         let slot = ErrorSlot::default();
-        let piece = piece.map(|piece| {
-            let stop = stop.clone();
-            piece.unless(move || stop.is_set())
-        });
         let mut push = |at: u64, bytes: &[u8]| slot.put(give(self, at, bytes));
-        let read = piece.and_then(|piece| piece.read_range_through(wants, &mut push));
+        let piece = guarded("opening a version", || record.piece()?.of_length(bytes));
+        let read = piece.and_then(|piece| {
+            let piece = piece.unless(move || stop.is_set());
+            piece.read_range_through(wants, &mut push)
+        });
         read.map_err(|error| slot.failure(error, TransferError::source))
     }
 }

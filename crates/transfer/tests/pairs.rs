@@ -13,8 +13,8 @@ use tierflow_store::{
 use tierflow_sync::model::{AtomicBool, Ordering};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
 use tierflow_transfer::{
-    BUFFER_BYTES, CopyContext, FailedEnd, Medium, MediumKind, MemoryMedium, ScratchMedium, Source,
-    SourceRecord, Span, Stop, Target, TargetRecord, TransferError,
+    BUFFER_BYTES, CopyContext, Error as CopyError, FailedEnd, Medium, MediumKind, MemoryMedium,
+    ScratchMedium, Source, SourceRecord, Span, Stop, Target, TargetRecord, TransferError,
 };
 
 const SIZE: u64 = 2 * BUFFER_BYTES + 12_345;
@@ -388,9 +388,25 @@ fn a_record_of_another_length_is_refused_and_overwrites_nothing() {
         version: 1,
         kind: *kind,
     };
+    let other = place(&device, MediumKind::Directory, home.path()).unwrap();
+    let mut to = other.end(1);
     for bytes in [SIZE - 1, SIZE + 1] {
-        let read = record.read_whole(&mut vec![0; bytes as usize], &Stop::default());
-        assert!(matches!(read, Err(StoreError::Argument(_))), "{read:?}");
+        let is_damage = |error: &StoreError| matches!(error, StoreError::Damaged { .. });
+        let whole = record.read_whole(&mut vec![0; bytes as usize], &Stop::default());
+        assert!(whole.is_err_and(|error| is_damage(&error)));
+        let parts = &mut [(0, &mut [0; 5][..])];
+        let parts = record.read_parts(bytes, parts, &Stop::default());
+        assert!(parts.is_err_and(|error| is_damage(&error)));
+        let give = |_: &mut CopyContext, _, _: &[u8]| panic!("bytes of another version");
+        let read = context.read_record(&record, bytes, &|_| true, give);
+        let copied = context.copy(&record, to.target(), 0..bytes, None);
+        for failed in [read, copied] {
+            let Err(TransferError::Failed { end, error }) = failed else {
+                panic!("it is refused")
+            };
+            assert_eq!(end, FailedEnd::Source);
+            assert!(matches!(error, CopyError::Storage(error) if is_damage(&error)));
+        }
     }
 }
 

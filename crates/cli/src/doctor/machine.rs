@@ -3,7 +3,8 @@
 use crate::output::bytes;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierflow_device::{Choice, open};
@@ -16,6 +17,9 @@ const MEMORY: usize = 128 << 20;
 
 /// Bytes of a large save.
 const LARGE: usize = 32 << 20;
+
+/// The version of the large save. The small ones come before it.
+const LAST: u64 = 4;
 
 /// The magic number of tmpfs in `statfs` (Linux, `magic.h`).
 const TMPFS: i64 = 0x0102_1994;
@@ -117,23 +121,18 @@ impl Place {
         Ok(removed?)
     }
 
-    /// Saves small versions, and a large version if `rates` is true. Removes all versions of the place, also after an error.
+    /// Saves small versions, and a large version if `rates` is true. Removes all versions of the place, also after an error: then also
+    /// those that no list shows.
     fn measure_saves(&mut self, place: &Path, rates: bool) -> Result<()> {
         let repository = History::writer(place, 0, 1)?;
         let measured = self.measure_versions(&repository, rates);
-        let removed = repository.versions().and_then(|all| {
-            let all = all.into_iter().map(|info| info.version);
-            repository.remove(&all.collect::<BTreeSet<_>>())
-        });
+        let removed = repository.remove(&(1..=LAST).collect());
         measured?;
-        Ok(removed?)
+        removed?;
+        Ok(())
     }
 
     fn measure_versions(&mut self, repository: &Repository, rates: bool) -> Result<()> {
-        let first = repository
-            .versions()?
-            .last()
-            .map_or(1, |info| info.version + 1);
         let payload = vec![7_u8; LARGE];
         let timed = |version: u64, bytes: &[u8]| -> Result<f64> {
             let regions = [Region::new("doctor", bytes)];
@@ -141,22 +140,24 @@ impl Place {
             repository.save(&Snapshot::new(version, &regions))?;
             Ok(begun.elapsed().as_secs_f64())
         };
-        let small = (first..first + 3).map(|version| timed(version, &payload[..4096]));
+        let small = (1..LAST).map(|version| timed(version, &payload[..4096]));
         let small: Vec<f64> = small.collect::<Result<_>>()?;
         self.save_s = small.into_iter().fold(f64::MAX, f64::min);
         if rates {
-            self.write = LARGE as f64 / timed(first + 3, &payload)?;
+            self.write = LARGE as f64 / timed(LAST, &payload)?;
             let begun = Instant::now();
-            repository.piece(first + 3)?.read("doctor")?;
+            repository.piece(LAST)?.read("doctor")?;
             self.read = LARGE as f64 / begun.elapsed().as_secs_f64();
         }
         Ok(())
     }
 }
 
-/// Returns a place of this process below a directory or URL.
+/// Returns a place of this measurement alone below a directory or URL.
 fn own(path: &Path) -> PathBuf {
-    path.join(format!(".tierflow-doctor-{}", std::process::id()))
+    // The hasher has new random keys each time: machines that share a bucket have processes of one number.
+    let number = RandomState::new().hash_one(std::process::id());
+    path.join(format!(".tierflow-doctor-{number:016x}"))
 }
 
 #[cfg(test)]
@@ -167,11 +168,9 @@ mod tests {
 
     #[test]
     fn a_place_without_a_way_for_saves_says_why() {
-        let directory = tempfile::tempdir().unwrap();
-        let own = own(directory.path());
-        std::fs::write(&own, "no directory").unwrap();
-        let refused = Place::measure(directory.path()).refused.unwrap();
-        let name = own.file_name().unwrap().to_str().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = Place::measure(file.path()).refused.unwrap();
+        let name = file.path().file_name().unwrap().to_str().unwrap();
         assert!(refused.contains(name), "{refused}");
     }
 
@@ -179,10 +178,20 @@ mod tests {
     fn the_versions_of_a_measurement_lie_below_the_place_and_are_removed() {
         let url = Path::new("s3://bucket/runs");
         assert_eq!(own(url).parent(), Some(url));
+        assert_ne!(own(url), own(url));
         let directory = tempfile::tempdir().unwrap();
-        let mut place = Place::default();
-        place.measure_saves(directory.path(), true).unwrap();
-        let left = History::open(directory.path()).unwrap();
-        assert!(left.versions().unwrap().is_empty());
+        let measure = || Place::default().measure_saves(directory.path(), true);
+        let are_removed = || {
+            let left = History::open(directory.path()).unwrap();
+            left.versions().unwrap().is_empty()
+        };
+        measure().unwrap();
+        assert!(are_removed());
+        // The second save fails.
+        let there = History::writer(directory.path(), 0, 1).unwrap();
+        let regions = [Region::new("doctor", &[7])];
+        there.save(&Snapshot::new(2, &regions)).unwrap();
+        drop(there);
+        assert!(measure().is_err() && are_removed());
     }
 }

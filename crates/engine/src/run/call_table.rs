@@ -136,8 +136,8 @@ pub(super) struct CallTable {
     pub(super) turn: u64,
     /// Transfers that workers have and have not reported.
     pub(super) carried: HashMap<TransferId, Arc<Job>>,
-    /// The transfer whose end the plan is told now.
-    pub(super) ended: Option<Arc<Job>>,
+    /// The transfers whose ends the plan is told now.
+    pub(super) ended: Vec<Arc<Job>>,
     /// The waits that ended.
     pub(super) waits: WaitTable,
     pub(super) links: LinkQueues,
@@ -162,7 +162,7 @@ impl PlanState {
         let calls = CallTable {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
-            ended: None,
+            ended: Vec::new(),
             waits: WaitTable::default(),
             links,
             notices: Vec::new(),
@@ -179,6 +179,12 @@ impl PlanState {
 
     pub(crate) fn plan(&self) -> &Plan {
         self.world.plan()
+    }
+
+    /// Takes note of the transfers whose ends the plan is told next.
+    pub(super) fn end(&mut self, ids: &[TransferId]) {
+        let CallTable { carried, ended, .. } = &mut self.calls;
+        ended.extend(ids.iter().filter_map(|id| carried.remove(id)));
     }
 
     /// Returns the waits of callers so far, by what ended them.

@@ -217,7 +217,7 @@ impl TierContext {
             .filter_map(|piece| Some((medium(&shared.tiers, piece).durable()?, piece.place.tier)));
         if let Some((durable, tier)) = on_durable.next() {
             let record = DurableRecord::whole(durable, version);
-            let brought = self.bring_regions(sink, &record, stream);
+            let brought = self.bring_regions(sink, &record, record.bytes(pieces), stream);
             return brought.inspect_err(|error| self.note(version, tier, error));
         }
         let alignment = |piece: &Piece| medium(&shared.tiers, piece).bytes().block();
@@ -281,7 +281,8 @@ impl TierContext {
             return match durable_of(pieces) {
                 Some(other) => {
                     let from = DurableRecord::whole(other, version);
-                    Ok(self.copy.copy(&from, &mut record, 0..0, None)?)
+                    let bytes = from.bytes(pieces);
+                    Ok(self.copy.copy(&from, &mut record, 0..bytes, None)?)
                 }
                 None => self.keep_pieces(tiers, pieces, &record),
             };

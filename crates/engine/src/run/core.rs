@@ -15,7 +15,7 @@ use super::pending::Pending;
 use super::plan_lock::EventQueue;
 use super::recorder::Recorder;
 use super::regions::TargetRegions;
-use super::waits::EndedWait;
+use super::waits::{self, EndedWait};
 use crate::blocked::{BlockedTime, Cause};
 use crate::plan::{
     Coding, Event, Executor, Piece, Place, Refusal, Ticket, TierId, Transfer, TransferId, World,
@@ -46,7 +46,8 @@ impl CommandDispatcher<'_> {
             *mine = Some(answer);
         } else if let Some(caller) = self.calls.sleeping.remove(&ticket) {
             let at_once = caller.since == self.calls.turn;
-            let by = self.calls.ended.as_deref().filter(|_| !at_once);
+            let version = caller.why.and_then(|why| why.version);
+            let by = waits::ended_by(version, &self.calls.ended).filter(|_| !at_once);
             let told = Reply {
                 answer,
                 at_once,

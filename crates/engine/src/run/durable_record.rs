@@ -28,6 +28,15 @@ impl<'k> DurableRecord<'k> {
             form: StoredForm::Whole,
         }
     }
+
+    /// Returns the bytes of the record of a version that has these pieces in the plan.
+    pub(super) fn bytes(&self, pieces: &[Piece]) -> u64 {
+        // The plan counts a byte that the record does not have.
+        match self.tier.is_empty(self.version) {
+            true => 0,
+            false => pieces.iter().map(|piece| piece.place.size).sum(),
+        }
+    }
 }
 
 impl SourceRecord for DurableRecord<'_> {
@@ -103,19 +112,20 @@ impl TierContext {
         Ok(written?)
     }
 
-    /// Reads a version back into the application's regions.
+    /// Reads a version, which has `bytes` bytes, back into the application's regions.
     pub(super) fn bring_regions(
         &mut self,
         sink: &mut TargetRegions<'_, '_>,
         record: &DurableRecord<'_>,
+        bytes: u64,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let stop = self.stop();
-        if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
-            return Ok(record.read_whole(bytes, &stop)?);
+        if let Some([RegionMut::Bytes(whole)]) = sink.all() {
+            return Ok(record.read_whole(whole, &stop)?);
         }
         if let Some(mut parts) = sink.bytes_mut() {
-            return Ok(record.read_parts(&mut parts, &stop)?);
+            return Ok(record.read_parts(bytes, &mut parts, &stop)?);
         }
         let wanted = sink.wanted();
         // The wanted ranges ascend and do not overlap.
@@ -127,7 +137,7 @@ impl TierContext {
                     .is_some_and(|wanted| wanted.start < range.end)
             })
         };
-        let read = self.read_record(record, &wants, |context, at, bytes| {
+        let read = self.read_record(record, bytes, &wants, |context, at, bytes| {
             context.give(sink, at, bytes, stream)
         });
         Ok(read?)
@@ -140,8 +150,8 @@ impl TierContext {
         tiers: &[TierState],
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
-        // The plan counts a byte that the record does not have.
-        if record.tier.is_empty(record.version) {
+        let bytes = record.bytes(to);
+        if bytes == 0 {
             return Ok(());
         }
         if let [piece] = to {
@@ -149,7 +159,7 @@ impl TierContext {
             let all = to.all();
             return Ok(self.copy(record, &mut to, all, None)?);
         }
-        let read = self.read_record(record, &|_| true, |context, at, bytes| {
+        let read = self.read_record(record, bytes, &|_| true, |context, at, bytes| {
             for (piece, within) in overlaps(to, at, bytes.len()) {
                 let first = at + within.start as u64;
                 let mut to = PlacedPiece::on(tiers, piece).span();

@@ -31,28 +31,42 @@ impl BuildError {
 
 impl From<tierflow_dedup::Error> for Error {
     fn from(error: tierflow_dedup::Error) -> Self {
+        use tierflow_dedup::{Error as Dedup, Invalid};
         match error {
-            tierflow_dedup::Error::Device(error) => Self::Device(error),
+            Dedup::Device(error) => Self::Device(error),
             // A kernel was not started, which says nothing of stored bytes.
-            tierflow_dedup::Error::Broken => Self::Device(DeviceError::Driver {
+            Dedup::Broken => Self::Device(DeviceError::Driver {
                 call: "a kernel of differences",
                 reason: error.to_string(),
             }),
-            error => Self::Damaged(Box::new(error)),
+            Dedup::Corrupt { .. }
+            | Dedup::Missing { .. }
+            | Dedup::Foreign { .. }
+            // The stored bytes are differences, but not those of the version.
+            | Dedup::Invalid(
+                Invalid::Length { .. } | Invalid::NoSuchVersion { .. } | Invalid::Twice { .. },
+            ) => Self::Damaged(Box::new(error)),
+            error => BuildError::reduction(error).into(),
         }
     }
 }
 
 impl From<tierflow_codec::Error> for Error {
     fn from(error: tierflow_codec::Error) -> Self {
+        use tierflow_codec::{Error as Codec, Invalid};
         match error {
-            tierflow_codec::Error::Device(error) => Self::Device(error),
+            Codec::Device(error) => Self::Device(error),
             // nvCOMP refused the call, which says nothing about the bytes.
-            tierflow_codec::Error::Nvcomp { .. } => Self::Device(DeviceError::Driver {
+            Codec::Nvcomp { .. } => Self::Device(DeviceError::Driver {
                 call: "nvCOMP",
                 reason: error.to_string(),
             }),
-            error => Self::Damaged(Box::new(error)),
+            Codec::Corrupt { .. }
+            // The stored bytes are containers, but not those of the version.
+            | Codec::Invalid(
+                Invalid::Length { .. } | Invalid::Limit { .. } | Invalid::OtherCodec { .. },
+            ) => Self::Damaged(Box::new(error)),
+            error => BuildError::reduction(error).into(),
         }
     }
 }
@@ -74,18 +88,41 @@ fn starts_on_device(tiers: &[TierState]) -> bool {
 }
 
 /// Returns a failure of the source. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
-fn at_source(error: Error) -> TransferError {
-    CopyError::source(error.into()).into()
+fn at_source(error: impl Into<Error>) -> TransferError {
+    CopyError::source(error.into().into()).into()
 }
 
 /// Returns a failure of the target. Storage that was cancelled has not failed: its error becomes a cancelled transfer.
-fn at_destination(error: Error) -> TransferError {
-    CopyError::target(error.into()).into()
+fn at_destination(error: impl Into<Error>) -> TransferError {
+    CopyError::target(error.into().into()).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_bytes_are_not_damaged_if_the_options_do_not_suit_the_checkpoint() {
+        use tierflow_dedup::Invalid;
+        let (len, chunk) = (1 << 40, 64);
+        let large = Invalid::TooManyChunks { len, chunk };
+        let (version, expected) = (7, 100);
+        let refused = Error::from(tierflow_dedup::Error::from(large));
+        assert!(matches!(refused, Error::Build(_)), "{refused:?}");
+        for of_another in [
+            Invalid::Length { len, expected },
+            Invalid::Twice { version },
+        ] {
+            let damaged = Error::from(tierflow_dedup::Error::from(of_another));
+            assert!(matches!(damaged, Error::Damaged(_)), "{damaged:?}");
+        }
+        let missing = tierflow_codec::Error::NotBuilt {
+            codec: "a codec",
+            feature: "codec",
+        };
+        let refused = Error::from(missing);
+        assert!(matches!(refused, Error::Build(_)), "{refused:?}");
+    }
 
     #[test]
     fn a_lineage_that_broke_damages_nothing() {
@@ -99,12 +136,14 @@ mod tests {
             what: "decompress",
             status: 1000,
         };
-        let refused = Error::from(refused);
-        assert!(matches!(refused, Error::Device(_)), "{refused:?}");
+        let refused = at_source(refused);
+        let is_devices = matches!(refused.error, Some(Error::Device(_)));
+        assert!(is_devices, "{refused:?}");
         assert!(matches!(coder::or_by_host(Err(refused)), Ok(false)));
         let what = "a block is no LZ4 of its length";
         let damaged = tierflow_codec::Error::Corrupt { what };
-        let damaged = coder::or_by_host(Err(damaged.into()));
+        let damaged = coder::or_by_host(Err(at_source(damaged)));
+        let damaged = damaged.map_err(TransferError::of_call);
         assert!(matches!(damaged, Err(Error::Damaged(_))));
     }
 }

@@ -16,12 +16,10 @@ impl EngineCore {
     pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
         let mut core = self.lock();
         let ids: Vec<TransferId> = ids.collect();
-        for id in &ids {
-            core.calls.ended = core.calls.carried.remove(id);
-        }
+        core.end(&ids);
         let done = |id| Event::TransferDone { id, stored: None };
         self.handle_all(&mut core, self.now_ns(), ids.into_iter().map(done));
-        core.calls.ended = None;
+        core.calls.ended.clear();
     }
 
     /// Reports that a worker encoded a version, or, with `None`, that it takes the version down as it is. Returns the place to write to,
@@ -52,7 +50,7 @@ impl EngineCore {
         has_damage: bool,
     ) {
         let mut core = self.lock();
-        core.calls.ended = core.calls.carried.remove(&id);
+        core.end(&[id]);
         let mut warning = None;
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
@@ -69,7 +67,7 @@ impl EngineCore {
             core.calls.warned = Some(Instant::now());
         }
         self.handle(&mut core, event);
-        core.calls.ended = None;
+        core.calls.ended.clear();
         drop(core);
         // A subscriber may be slow, and may call the engine.
         if let Some(error) = warning {

@@ -6,6 +6,7 @@ use crate::Version;
 use crate::blocked::Cause;
 use crate::metrics::Waits;
 use crate::plan::Event;
+use std::sync::Arc;
 use std::time::Duration;
 use tierflow_sync::model::Ordering;
 
@@ -118,10 +119,43 @@ impl WaitTable {
     }
 }
 
+/// Returns the transfer that ended a wait for a version, of those whose ends the plan was told together: that of the version, or the last
+/// one, as room is made by all of them.
+pub(super) fn ended_by(version: Option<Version>, ended: &[Arc<Job>]) -> Option<&Job> {
+    let of_version = |job: &&Arc<Job>| Some(job.transfer.version) == version;
+    let by = ended.iter().find(of_version).or(ended.last());
+    by.map(|job| &**job)
+}
+
 /// Returns the tiers of a transfer: the slowest one that it reads, and the one that it writes.
 fn hop(job: &Job, tiers: &[TierState]) -> Option<[&'static str; 2]> {
     let from = job.transfer.from.iter().map(|piece| piece.place.tier.0);
     let to = job.transfer.to.first().map(|piece| piece.place.tier.0);
     let name = |tier: usize| tiers.get(tier).map(|tier| tier.kind.name());
     Some([name(from.max()?)?, name(to?)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Coding, Transfer, TransferId};
+
+    #[test]
+    fn a_wait_for_a_version_was_ended_by_the_transfer_of_that_version() {
+        let job = |version| {
+            let transfer = Transfer {
+                id: TransferId(version),
+                version,
+                from: Vec::new(),
+                to: Vec::new(),
+                coding: Coding::Plain,
+            };
+            Arc::new(Job::new(transfer, 0, 0))
+        };
+        let ended = [3, 4, 5].map(job);
+        let by = |version| ended_by(version, &ended).map(|job| job.transfer.version);
+        assert_eq!([by(Some(3)), by(Some(4))], [Some(3), Some(4)]);
+        assert_eq!([by(Some(9)), by(None)], [Some(5), Some(5)]);
+        assert!(ended_by(Some(3), &[]).is_none());
+    }
 }

@@ -136,8 +136,10 @@ impl ChunkMap {
     }
 
     /// Places the first of these bytes: as many as are consecutive on one store. Stores in `refused` are not chosen. The caller
-    /// ends the write by [`written`](Self::written) or [`failed`](Self::failed). No other call may read or write these bytes
-    /// meanwhile. Returns `None` if there is no room, or `bytes` is empty or beyond the volume.
+    /// ends the write by [`written`](Self::written) or [`failed`](Self::failed), and places the other bytes next. No other call may
+    /// read or write these bytes meanwhile. Returns `None` if there is no room, or `bytes` is empty or beyond the volume.
+    ///
+    /// All chunks that `bytes` cover give their slots back first, also those that are not placed yet: their old bytes are gone.
     pub fn place(&mut self, now_ns: u64, bytes: Range<u64>, refused: &[StoreId]) -> Option<Placed> {
         if bytes.is_empty() || bytes.end > self.bytes() {
             return None;

@@ -117,18 +117,27 @@ fn on_device(machine: &Machine) -> Vec<u64> {
 /// The program hints each reading when the one before is over, so the device shows the versions that the plan expects after the hinted one.
 #[test]
 fn readings_behind_a_hint_for_the_next_one_are_predicted() {
+    readings_are_predicted_behind(Machine::hint);
+}
+
+#[test]
+fn readings_behind_a_hint_put_in_front_are_predicted() {
+    readings_are_predicted_behind(Machine::hint_next);
+}
+
+fn readings_are_predicted_behind(hint: fn(&mut Machine, Vec<u64>)) {
     let mut machine = Machine::new(&keeping(&[20, 400]));
     for version in 0..40 {
         machine.checkpoint(version, 5, false);
         machine.settle();
     }
     for version in (0..32).step_by(4) {
-        machine.hint(vec![version]);
+        hint(&mut machine, vec![version]);
         machine.settle();
         machine.restore(version, false);
         machine.settle();
     }
-    machine.hint(vec![32]);
+    hint(&mut machine, vec![32]);
     machine.settle();
     let hinted: Vec<_> = machine.plan().hinted().collect();
     assert_eq!(hinted, [32], "the application's hints");
@@ -145,21 +154,23 @@ fn readings_behind_a_hint_for_the_next_one_are_predicted() {
 /// device for three.
 #[test]
 fn a_program_that_hints_one_ahead_has_its_order_learned() {
-    let mut machine = Machine::new(&keeping(&[15, 400]));
-    for version in 0..12 {
-        machine.checkpoint(version, 5, false);
-        machine.settle();
+    for hint in [Machine::hint, Machine::hint_next] {
+        let mut machine = Machine::new(&keeping(&[15, 400]));
+        for version in 0..12 {
+            machine.checkpoint(version, 5, false);
+            machine.settle();
+        }
+        let mut far = 0;
+        for round in 0..40 {
+            let version = [2, 7, 2, 5, 7, 2, 5, 5, 7][round % 9];
+            hint(&mut machine, vec![version]);
+            far += usize::from(round >= 20 && machine.tiers_with(version)[0] > 0);
+            machine.restore(version, false);
+            machine.settle();
+        }
+        assert_eq!(far, 0);
+        machine.read_back();
     }
-    let mut far = 0;
-    for round in 0..40 {
-        let version = [2, 7, 2, 5, 7, 2, 5, 5, 7][round % 9];
-        machine.hint(vec![version]);
-        far += usize::from(round >= 20 && machine.tiers_with(version)[0] > 0);
-        machine.restore(version, false);
-        machine.settle();
-    }
-    assert_eq!(far, 0);
-    machine.read_back();
 }
 
 /// The application hints a version that it will write later, and reads others in an order that it does not hint.

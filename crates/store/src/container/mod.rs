@@ -10,8 +10,7 @@ pub use head::{BLOCK_BYTES, FORMAT, HEAD_LIMIT, Head, Invalid, Kind, MAGIC};
 pub use region::{Element, NAME_BYTES, REGION_LIMIT, RegionInfo};
 pub(crate) use rows::encode as encode_rows;
 pub use rows::{IndexRow, ManifestRow, Row, rows};
-pub(crate) use scan::UNREADABLE;
-pub(crate) use scan::{BATCH, Scanner, damaged_block};
+pub(crate) use scan::{BATCH, OF_ANOTHER_RANK, Scanner, UNREADABLE, damaged_block};
 pub use scan::{Found, Source, scan};
 
 /// Records, heads and payloads are multiples of this many bytes. So every checksum covers at least 248 bytes, and a reader needs

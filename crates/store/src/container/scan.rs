@@ -257,6 +257,9 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
 
 /// The fault of bytes that the file system cannot read.
 pub(crate) const UNREADABLE: Invalid = Invalid("it cannot be read");
+/// The fault of a record in the directory of another rank than the one that wrote it.
+pub(crate) const OF_ANOTHER_RANK: Invalid =
+    Invalid("another rank wrote it: move the file back to that rank's directory");
 /// The fault of zeros where a batch should start.
 const NOTHING: Invalid = Invalid("nothing was written here");
 

@@ -275,7 +275,7 @@ impl Catalog {
         };
         seen.details_mut().stamp = Some(stamp);
         seen.published = published;
-        match seen.look_through(name, &handle) {
+        match seen.look_through(self.rank, name, &handle) {
             // The other files are sound, and this one may be readable at the next look.
             Err(Error::Read { offset, .. }) => {
                 seen.is_unreadable = true;

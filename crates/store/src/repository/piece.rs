@@ -229,6 +229,23 @@ impl Piece {
         }
     }
 
+    /// Returns the piece if all its regions together have `bytes` bytes. A caller that knows the length notices so that another
+    /// piece took the place of the one it kept.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the piece has another length.
+    pub fn of_length(self, bytes: u64) -> Result<Self> {
+        match self.info().bytes == bytes {
+            true => Ok(self),
+            false => Err(Error::Damaged {
+                path: self.path().to_path_buf(),
+                offset: self.head.position,
+                what: "it has another length than the version that was kept here",
+                older: self.older,
+            }),
+        }
+    }
+
     /// Returns the path of the file that holds the piece.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -6,7 +6,9 @@ use super::handle::Handle;
 use super::listing::BlobEntry;
 use super::record::{Detail, Name, Record, sum_of};
 use super::tail;
-use crate::container::{Found, Head, IndexRow, Kind, Row, Scanner, Source, UNREADABLE};
+use crate::container::{
+    Found, Head, IndexRow, Kind, OF_ANOTHER_RANK, Row, Scanner, Source, UNREADABLE,
+};
 use crate::container::{damaged_block, rows};
 use crate::file::BLOCK;
 use crate::{Error, Result};
@@ -92,15 +94,16 @@ impl FileEntry {
         seen
     }
 
-    pub(super) fn look_through(&mut self, name: Name, handle: &Handle) -> Result<()> {
+    /// Reads through a file in the directory of this rank.
+    pub(super) fn look_through(&mut self, rank: u32, name: Name, handle: &Handle) -> Result<()> {
         self.is_unreadable = false;
         match self.published {
-            true => self.look_published(name, handle),
-            false => self.look_open(name, handle),
+            true => self.look_published(rank, name, handle),
+            false => self.look_open(rank, name, handle),
         }
     }
 
-    fn look_published(&mut self, name: Name, handle: &Handle) -> Result<()> {
+    fn look_published(&mut self, rank: u32, name: Name, handle: &Handle) -> Result<()> {
         let damage = |offset, version, what| Damage {
             path: handle.path().to_path_buf(),
             offset,
@@ -108,7 +111,7 @@ impl FileEntry {
             what,
         };
         let (mut lists, mut is_ended): (Vec<IndexRow>, _) = (Vec::new(), false);
-        walk(handle, 0, |found, end| {
+        walk(handle, rank, 0, |found, end| {
             let head = match found {
                 Found::Record(head) => head,
                 Found::Damage { offset, what } => {
@@ -185,7 +188,7 @@ impl FileEntry {
     ///
     /// Batches are written in order, each after the previous one is durable. So unsound bytes before sound ones are damaged, unless
     /// they have become sound meanwhile. The last bytes may be a batch that was never completed; [`tail`] decides that.
-    fn look_open(&mut self, name: Name, handle: &Handle) -> Result<()> {
+    fn look_open(&mut self, rank: u32, name: Name, handle: &Handle) -> Result<()> {
         // The unsound bytes may have been a batch that the writer was just writing: then the batch is sound now, and perhaps a
         // later one is not. Damaged bytes are found a second time. The segment is finite, so the loop ends.
         let mut before: Option<Vec<u64>> = None;
@@ -193,7 +196,7 @@ impl FileEntry {
             let from = self.details().end;
             self.records.retain(|record| record.position < from);
             self.details_mut().listed.retain(|row| row.position < from);
-            let looked = self.look_open_from(from, name, handle)?;
+            let looked = self.look_open_from(from, rank, name, handle)?;
             let damaged: Vec<u64> = looked.0.iter().map(|stretch| stretch.offset).collect();
             if damaged.is_empty() || before.as_ref() == Some(&damaged) {
                 break looked;
@@ -232,11 +235,12 @@ impl FileEntry {
     fn look_open_from(
         &mut self,
         from: u64,
+        rank: u32,
         name: Name,
         handle: &Handle,
     ) -> Result<(Vec<DamagedRange>, Vec<DamagedRange>, u64)> {
         let (mut damaged, mut last, mut end) = (Vec::new(), Vec::new(), from);
-        walk(handle, from, |found, behind| {
+        walk(handle, rank, from, |found, behind| {
             let head = match found {
                 Found::Record(head) => head,
                 Found::Damage { offset, what } => {
@@ -302,10 +306,11 @@ impl FileEntry {
     }
 }
 
-/// Calls `each` with every record from `offset` on and the end of the record, and with every range that is no record or cannot be
-/// read.
+/// Calls `each` with every record of the rank from `offset` on and the end of the record, and with every range that is no such record
+/// or cannot be read.
 fn walk(
     handle: &Handle,
+    rank: u32,
     offset: u64,
     mut each: impl FnMut(Found, u64) -> Result<()>,
 ) -> Result<()> {
@@ -317,9 +322,15 @@ fn walk(
             Err(Error::Read { .. }) => scanner.pass_over(),
             Err(error) => return Err(error),
         };
-        if let Some(found) = found {
-            each(found, scanner.at())?;
-        }
+        let found = match found {
+            None => continue,
+            Some(Found::Record(head)) if head.rank != rank => Found::Damage {
+                offset: head.position,
+                what: OF_ANOTHER_RANK,
+            },
+            Some(found) => found,
+        };
+        each(found, scanner.at())?;
     }
 }
 

@@ -33,6 +33,9 @@ use tierflow_device::{Device, Stream};
 use tierflow_sync::model::Mutex;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source, Target};
 
+/// Returns true if the device decoded a version, false if the host has to.
+type Decoded = std::result::Result<bool, TransferError>;
+
 /// Smallest input that is compressed. Tiers store whole pages, so compressing one page or less saves nothing.
 const LEAST: u64 = 4097;
 
@@ -252,7 +255,7 @@ impl Coder {
         size: u64,
         to: &mut dyn Target,
         stream: Option<&Stream>,
-    ) -> Result<bool> {
+    ) -> Decoded {
         let kernels = self.kernels.as_ref().filter(|_| bases.is_empty());
         let Some(kernels) = kernels else {
             return Ok(false);
@@ -272,7 +275,7 @@ impl Coder {
         containers: &[u8],
         to: &mut dyn Target,
         range: Range<u64>,
-    ) -> Result<bool> {
+    ) -> Decoded {
         match &self.kernels {
             Some(kernels) => or_by_host(kernels.decode_from_host(context, containers, to, range)),
             None => Ok(false),
@@ -297,10 +300,13 @@ impl Coder {
 }
 
 /// Replaces an error by false, for the host to decode, if the device refused or had no memory.
-pub(super) fn or_by_host(decoded: Result<bool>) -> Result<bool> {
+pub(super) fn or_by_host(decoded: Decoded) -> Decoded {
     use DeviceError::{Driver, OutOfMemory};
     match decoded {
-        Err(error @ Error::Device(OutOfMemory { .. } | Driver { .. })) => {
+        Err(TransferError {
+            error: Some(error @ Error::Device(OutOfMemory { .. } | Driver { .. })),
+            ..
+        }) => {
             tracing::warn!(%error, "stored bytes are decompressed by the host");
             Ok(false)
         }

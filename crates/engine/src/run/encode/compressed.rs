@@ -125,7 +125,7 @@ impl Stage for Compressed {
                 &mut to.span(),
                 None,
             );
-            if decoded.map_err(at_source)? {
+            if decoded? {
                 return Ok(());
             }
         }
@@ -142,7 +142,8 @@ impl Stage for Compressed {
         to: &mut TargetRegions<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        if self.coder.decode(context, tiers, chain, size, to, stream)? {
+        let decoded = self.coder.decode(context, tiers, chain, size, to, stream);
+        if decoded.map_err(TransferError::of_call)? {
             return Ok(());
         }
         let stored = stored::fetch_all(context, tiers, chain)?;

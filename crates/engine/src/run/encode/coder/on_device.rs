@@ -3,11 +3,12 @@
 
 mod nvcomp;
 
+use super::Decoded;
 use super::predictors::Predictors;
 use super::runs::Run;
-use crate::run::context::TierContext;
+use crate::run::context::{TierContext, TransferError};
 use crate::run::durable_record::DurableRecord;
-use crate::run::encode::{starts_on_device, to_usize};
+use crate::run::encode::{at_destination, at_source, starts_on_device, to_usize};
 use crate::run::medium::TierState;
 use crate::run::placed_piece::PlacedPiece;
 use crate::{Compression, Error, Result, Version};
@@ -197,27 +198,35 @@ impl DeviceCodec {
         from: PlacedPiece<'_>,
         to: &mut dyn Target,
         theirs: Option<&Stream>,
-    ) -> Result<bool> {
+    ) -> Decoded {
         let mut lease = self.take();
         let bytes = from.piece.place.size;
         // Storage is read in whole blocks.
         let room = whole_blocks(from.medium.bytes().block(), bytes);
-        let containers = at_least(&mut lease.scratch.containers, &self.device, room)?;
+        let containers = at_least(&mut lease.scratch.containers, &self.device, room);
+        let containers = containers.map_err(at_destination)?;
         let mut held = MemoryBytes {
             start: 0,
             memory: &containers,
         };
-        let mut bring = || -> Result<()> {
+        let mut bring = || -> std::result::Result<(), TransferError> {
             let Some(durable) = from.medium.durable() else {
                 return Ok(context.copy(&from.span(), &mut held, 0..bytes, theirs)?);
             };
             let record = DurableRecord::whole(durable, version);
             let mut stored = vec![0; to_usize(0..bytes).end];
-            record.read_whole(&mut stored, &context.stop())?;
+            let read = record.read_whole(&mut stored, &context.stop());
+            read.map_err(at_source)?;
             Ok(context.give(&mut held, 0, &stored, theirs)?)
         };
-        let tier = from.piece.place.tier;
-        bring().inspect_err(|error| context.note(version, tier, error))?;
+        let brought = bring();
+        if let Err(TransferError {
+            error: Some(error), ..
+        }) = &brought
+        {
+            context.note(version, from.piece.place.tier, error);
+        }
+        brought?;
         self.decode_brought(context, &mut lease.scratch, bytes, 0..size, to, theirs)
     }
 
@@ -228,13 +237,16 @@ impl DeviceCodec {
         containers: &[u8],
         to: &mut dyn Target,
         range: Range<u64>,
-    ) -> Result<bool> {
+    ) -> Decoded {
         let mut lease = self.take();
         let bytes = containers.len() as u64;
-        let room = at_least(&mut lease.scratch.containers, &self.device, bytes)?;
-        let mut room = room.lend_mut(0..containers.len())?;
-        context.streams(None).get()?.write(containers, &mut room)?;
-        drop(room);
+        let room = at_least(&mut lease.scratch.containers, &self.device, bytes);
+        let room = room.map_err(at_destination)?;
+        let mut held = MemoryBytes {
+            start: 0,
+            memory: &room,
+        };
+        context.give(&mut held, 0, containers, None)?;
         self.decode_brought(context, &mut lease.scratch, bytes, range, to, None)
     }
 
@@ -247,8 +259,9 @@ impl DeviceCodec {
         range: Range<u64>,
         to: &mut dyn Target,
         theirs: Option<&Stream>,
-    ) -> Result<bool> {
-        let containers = scratch.containers.clone().ok_or(Error::NoMemoryTier)?;
+    ) -> Decoded {
+        let containers = scratch.containers.clone().ok_or(Error::NoMemoryTier);
+        let containers = containers.map_err(at_destination)?;
         let held = MemoryBytes {
             start: 0,
             memory: &containers,
@@ -263,32 +276,38 @@ impl DeviceCodec {
             if at == 0 && !Header::is_one(front) {
                 return Ok(false);
             }
-            let header = Header::parse(front)?;
+            let header = Header::parse(front).map_err(at_source)?;
             let of_nvcomp = NvcompCodec::of(header.codec);
             if of_nvcomp.is_some_and(|codec| !codec.is_decoded_on_device() || self.nvcomp.is_none())
             {
                 return Ok(false);
             }
             let [stored, raw] = [bytes - at, range.end - start].map(|left| to_usize(0..left).end);
-            let (stored, raw) = header.within(stored, raw)?;
+            let (stored, raw) = header.within(stored, raw).map_err(at_source)?;
             let container = to_usize(at..at + stored as u64);
-            let container = gpu::Origin::device(&containers, container)?;
+            let container = gpu::Origin::device(&containers, container).map_err(at_source)?;
             let mut streams = context.streams(theirs);
-            let decode = |stream: &Stream, out| -> Result<()> {
+            let stream = streams.get().map_err(at_destination)?;
+            let decode = |out| -> std::result::Result<(), TransferError> {
                 if let Some((nvcomp, _)) = self.nvcomp.as_ref().zip(of_nvcomp) {
-                    return nvcomp.decode(&mut scratch.nvcomp, stream, &header, container, out);
+                    let scratch = &mut scratch.nvcomp;
+                    let decoded = nvcomp.decode(scratch, stream, &header, container, out);
+                    return decoded.map_err(at_source);
                 }
                 let decoding = self.decoder.decode(stream, &header, container, out);
-                Ok(decoding.wait().result?)
+                decoding.wait().result.map_err(at_source)
             };
             let decoded = start..start + raw as u64;
-            match to.lend_mut(decoded).transpose()? {
-                Some(out) if self.reaches(&out) => decode(streams.get()?, out)?,
+            match to.lend_mut(decoded).transpose().map_err(at_destination)? {
+                Some(out) if self.reaches(&out) => decode(out)?,
                 lent => {
                     drop(lent);
-                    let run = at_least(&mut scratch.run, &self.device, raw as u64)?;
-                    decode(streams.get()?, run.lend_mut(0..raw)?)?;
-                    to.write(start, run.lend(0..raw)?, &mut streams)?;
+                    let run = at_least(&mut scratch.run, &self.device, raw as u64);
+                    let run = run.map_err(at_destination)?;
+                    decode(run.lend_mut(0..raw).map_err(at_destination)?)?;
+                    let run = run.lend(0..raw).map_err(at_destination)?;
+                    let written = to.write(start, run, &mut streams);
+                    written.map_err(at_destination)?;
                 }
             }
             (at, start) = (at + stored as u64, start + raw as u64);
@@ -319,4 +338,59 @@ fn smallest(value: Element, encode: &mut impl FnMut(Method) -> Result<u64>) -> R
     let sizes = sizes.collect::<Result<Vec<_>>>()?;
     let smallest = sizes.into_iter().min_by_key(|(bytes, _)| *bytes);
     Ok(smallest.map_or_else(Planes::new, |(_, planes)| planes))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::plan::TransferFailure;
+    use tierflow_codec::Codec as _;
+    use tierflow_device::{Choice, ReadLoan, open};
+    use tierflow_transfer::{MediumKind, StreamChoice};
+
+    /// A tier whose memory is not there.
+    struct Absent;
+
+    impl Target for Absent {
+        fn kind(&self) -> MediumKind {
+            MediumKind::Pageable
+        }
+
+        fn write(
+            &mut self,
+            _: u64,
+            _: ReadLoan,
+            _: &mut StreamChoice<'_>,
+        ) -> tierflow_transfer::Result<()> {
+            Err(tierflow_transfer::Error::NoMemory)
+        }
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_tier_that_cannot_be_written_is_no_failure_of_the_stored_bytes() {
+        let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+        let kernels = gpu::Kernels::load(&device).unwrap();
+        let codec = DeviceCodec {
+            decoder: gpu::Decoder::new(&kernels).unwrap(),
+            device: device.clone(),
+            kernels,
+            nvcomp: None,
+            free: Mutex::default(),
+        };
+        let mut context = TierContext::new(&device);
+        let length = 100_000;
+        let stored = Planes::new().encode_to_vec(&vec![7; length], Element::F32);
+        let mut stored = stored.unwrap();
+        let mut decode = |stored: &[u8]| {
+            let all = 0..length as u64;
+            let decoded = codec.decode_from_host(&mut context, stored, &mut Absent, all);
+            decoded.unwrap_err().end
+        };
+        assert_eq!(decode(&stored), TransferFailure::Destination);
+        stored.truncate(stored.len() / 2);
+        assert_eq!(decode(&stored), TransferFailure::Source);
+    }
 }

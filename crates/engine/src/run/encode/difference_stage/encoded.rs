@@ -133,10 +133,10 @@ impl DifferenceCoder {
             let head = frame.plain();
             let (end, behind) = (start + length, start + head.len() as u64);
             let containers = frame.containers();
-            if !self
+            let decoded = self
                 .0
-                .decode_from_host(context, containers, &mut held, behind..end)?
-            {
+                .decode_from_host(context, containers, &mut held, behind..end);
+            if !decoded.map_err(TransferError::of_call)? {
                 return Ok(Vec::new());
             }
             let mut difference = vec![0; to_usize(0..length).end];
