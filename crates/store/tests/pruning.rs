@@ -231,3 +231,43 @@ fn a_file_that_cannot_be_read_does_not_keep_others_from_being_rewritten() {
     }
     panic!("no read failed");
 }
+
+/// A rank's record is listed once it is written, and lasts once its file is synchronised.
+#[test]
+fn a_removal_relies_on_no_record_of_another_rank_that_is_not_synchronised() {
+    let home = tempfile::tempdir().unwrap();
+    let faults: [Arc<Faults>; 2] = Default::default();
+    let open = |rank: usize| {
+        let options = Options::default().rank(rank as u32, 2);
+        Repository::open(home.path(), options.faults(Arc::clone(&faults[rank]))).unwrap()
+    };
+    let ranks = [open(0), open(1)];
+    // The segments are there.
+    ranks.iter().for_each(|rank| save(rank, 0, 5_000));
+    ranks.iter().for_each(|rank| save(rank, 1, LARGE));
+    faults[0].sync_hangs.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| save(&ranks[0], 2, 5_000));
+        while !faults[0].sync_waits.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        save(&ranks[1], 2, 5_000);
+        faults[1].syncs_fail.store(true, Ordering::Relaxed);
+        let newest = Retention::newest(1);
+        let failed = [
+            ranks[1].prune(&newest).err(),
+            ranks[1].remove(&[1].into()).err(),
+        ];
+        faults[1].syncs_fail.store(false, Ordering::Relaxed);
+        let there = ranks[1].own_pieces().unwrap();
+        let pruned = ranks[1].prune(&newest);
+        faults[0].sync_hangs.store(false, Ordering::Relaxed);
+        other.join().unwrap();
+        assert!(failed.iter().all(Option::is_some), "{failed:?}");
+        assert_eq!(
+            there.iter().map(|piece| piece.version).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert_eq!(pruned.unwrap().versions, [0, 1]);
+    });
+}

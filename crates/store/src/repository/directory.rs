@@ -328,6 +328,22 @@ impl Directory {
         synced.map_err(|source| self.failed("synchronising", "", source))
     }
 
+    /// Makes the bytes of these files, which another process writes, and the names in the directory durable.
+    pub(super) fn sync_with(&self, names: impl Iterator<Item = String>) -> Result<()> {
+        for name in names {
+            let synced = self.open_to_read(&name, OFlags::empty()).and_then(|file| {
+                self.faults.sync()?;
+                fs::fdatasync(file)
+            });
+            match synced {
+                // A file was synchronised before it got another name.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(source) => return Err(self.failed("synchronising", &name, source)),
+            }
+        }
+        self.sync()
+    }
+
     /// Returns the stamp of the file `name`; `None` if it does not exist.
     pub(crate) fn stamp(&self, name: &str) -> Result<Option<FileStamp>> {
         let mut look = || {

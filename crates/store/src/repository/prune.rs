@@ -7,9 +7,10 @@ use super::record::{Name, Record};
 use super::restorable::{can_be_restored, last_restorable};
 use super::retention::{Retention, with_bases};
 use super::save::now;
-use super::{Heads, Owned, Repository, State};
+use super::{Heads, Owned, Repository, State, rank_name};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_sync::{RwLockWriteGuard, rank};
 
@@ -55,6 +56,7 @@ impl Repository {
                 bytes
             }
             None => {
+                self.sync_others(&state)?;
                 let mut bytes = 0;
                 for (rank, owned) in &self.owned {
                     let none = BTreeSet::new();
@@ -147,6 +149,7 @@ impl Repository {
         if let Some(blobs) = self.blobs() {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
+            self.sync_others(&self.state())?;
             // A batch that is being written may hang. Only the versions that share its segment wait for it.
             let is_shared = match self.prune_beside_batches(versions) {
                 Err(Error::Full { .. }) => true,
@@ -163,6 +166,35 @@ impl Repository {
         let mut state = self.state();
         for version in versions {
             state.saved.remove(version);
+        }
+        Ok(())
+    }
+
+    /// Makes the records of other ranks durable that this process knows. A rank's records are listed once they are written, so a
+    /// version that a removal relies on may still be on its way to the disk. On a network file system only the writer's own
+    /// synchronisation waits for the server, but the writer's node sends again what a server lost: such a record is lost only if
+    /// both fail together.
+    fn sync_others(&self, state: &State) -> Result<()> {
+        let Some(top) = self.directories().filter(|_| self.options.ranks > 1) else {
+            return Ok(());
+        };
+        let others = state.catalogs.iter();
+        for (rank, catalog) in others.filter(|(rank, _)| !self.owned.contains_key(rank)) {
+            let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
+            let synced = top.sub(&rank_name(*rank), false).and_then(|directory| {
+                directory.sync_with(open.map(|(name, _)| name.unpublished()))
+            });
+            match synced {
+                // The directory was removed, and the versions with it.
+                Err(
+                    Error::Vanished { .. }
+                    | Error::File {
+                        source: Errno::NOENT,
+                        ..
+                    },
+                ) => {}
+                synced => synced?,
+            }
         }
         Ok(())
     }
