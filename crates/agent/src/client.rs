@@ -403,6 +403,8 @@ impl Vault for AgentVault {
         let version = piece.version();
         let copied = self.done(&Request::Publish { version }, |ends| {
             ends.may_bring(&PieceKey::from(&piece.info()), || true)?;
+            // As the agent does: the mark tells the run on another node which copies count.
+            ends.external.mark(ends.node()?.last_run()?)?;
             ends.external.copy(piece)
         });
         // If the piece itself cannot be read, the error says so.
