@@ -5,6 +5,7 @@
 mod histories;
 
 use histories::{bytes_of, fast_home, save, version_of};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -270,4 +271,31 @@ fn a_removal_relies_on_no_record_of_another_rank_that_is_not_synchronised() {
         );
         assert_eq!(pruned.unwrap().versions, [0, 1]);
     });
+}
+
+/// The head of a small version is damaged after the repository has read it.
+#[test]
+fn a_segment_stays_if_a_record_that_must_stay_is_not_found_in_it() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    (1..4).for_each(|version| save(&repository, version, 300));
+    drop(repository);
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    let segment = home.path().join("rank-0/s00000000000000000001.tfs");
+    let mut bytes = fs::read(&segment).unwrap();
+    let payload = |bytes: &[u8]| {
+        let mut windows = bytes.windows(300);
+        windows.position(|window| window == bytes_of(2, 300))
+    };
+    // The head ends where the payload begins.
+    let head = payload(&bytes).unwrap() - 1;
+    bytes[head] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    repository.remove(&[1].into()).unwrap();
+    assert_eq!(numbers(&repository), [3]);
+    version_of(&repository, 3, 300);
+    let files = fs::read_dir(home.path().join("rank-0")).unwrap();
+    let mut files = files.map(|file| fs::read(file.unwrap().path()).unwrap());
+    assert!(files.any(|bytes| payload(&bytes).is_some()));
+    assert_eq!(repository.damage().len(), 1);
 }

@@ -347,13 +347,13 @@ fn prune_catalog(
                 retired.extend(files.spares.retire(&from, &to, size)?);
             }
             Name::Segment(_) | Name::Twin(_) => {
-                if !staying.is_empty() {
-                    let mut batch = read(catalog, name, &staying)?;
+                let mut batch = read(catalog, name, &staying)?;
+                if !batch.records.is_empty() {
                     records = files.packer.rewrite(&mut batch)?;
                 }
-                // Damaged bytes that may belong to a record that stays are not removed.
+                // Damaged bytes that may belong to a record that stays are not removed, nor is a record whose head was damaged since the last look.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
-                if seen.details().damage.iter().all(is_lost) {
+                if records.len() == staying.len() && seen.details().damage.iter().all(is_lost) {
                     let directory = catalog.directory()?;
                     let removed = directory
                         .remove(&name.published())
@@ -421,9 +421,13 @@ fn prune_catalog(
     }
 }
 
-/// Reads the records of a segment at these positions, byte for byte. Damaged records stay damaged, so that readers notice.
+/// Reads the records of a segment at these positions, byte for byte. Damaged records stay damaged, so that readers notice. Leaves
+/// out records whose heads are damaged.
 fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
+    if positions.is_empty() {
+        return Ok(batch);
+    }
     let handle = catalog.directory()?.read_by_either_name(name)?;
     let handle = handle.ok_or_else(|| Error::Vanished {
         directory: catalog.path().to_path_buf(),
