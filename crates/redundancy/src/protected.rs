@@ -122,7 +122,8 @@ impl Protected {
             patience: member.patience,
         };
         let mut lost = set_losses(&all, &members, &store);
-        store.put_nodes(members.iter().map(|member| &member.node))?;
+        // If this fails, as on a full disk, later errors name the nodes of an earlier start.
+        let _only_named = store.put_nodes(members.iter().map(|member| &member.node));
         for one in to_rebuild(&all) {
             if one.set.place_of(member.rank).is_some() {
                 match worker.rebuild(&one)? {
