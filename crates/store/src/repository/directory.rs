@@ -4,7 +4,7 @@
 use super::handle::{Handle, Plain, retried};
 use super::quota::{Purpose, Quota};
 use super::record::Name;
-use crate::file::{BLOCK, File, within_limit};
+use crate::file::{BLOCK, File, sync_parent, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -484,13 +484,4 @@ fn stamp(stat: &Stat) -> FileStamp {
         size: stat.st_size as u64,
         modified: (stat.st_mtime, stat.st_mtime_nsec),
     }
-}
-
-/// Makes the name of a new directory durable.
-fn sync_parent(path: &Path) -> rustix::io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = fs::open(parent.unwrap_or(Path::new(".")), FOLDER, Mode::empty())?;
-    fs::fsync(parent)
 }
