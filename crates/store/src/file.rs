@@ -150,6 +150,28 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     fs::fsync(parent)
 }
 
+/// Makes a directory that only this user may enter, and makes its name durable. The directory above it must exist. If the directory
+/// itself exists, the process that made it may have ended before its name was durable: the call then makes the name durable if it can.
+///
+/// # Errors
+/// If the directory cannot be made, or the name of a new one cannot be made durable.
+pub fn create_dir_durably(path: &Path) -> io::Result<()> {
+    // Some file systems that are open for reading refuse before they look for the name.
+    let make = || match path.exists() {
+        true => Err(Errno::EXIST),
+        false => fs::mkdir(path, Mode::RWXU),
+    };
+    match make() {
+        Ok(()) => sync_parent(path),
+        Err(Errno::EXIST) => {
+            // The directory above it may be closed to this user.
+            let _tried_again_next_time = sync_parent(path);
+            Ok(())
+        }
+        failed => failed,
+    }
+}
+
 /// Makes a file in the directory of `path`, under a free name. A name may be taken by a process of the same number on another node,
 /// or by one that was killed.
 fn create_beside(path: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {

@@ -4,7 +4,7 @@
 use super::handle::{Handle, Plain, retried};
 use super::quota::{Purpose, Quota};
 use super::record::Name;
-use crate::file::{BLOCK, File, sync_parent, within_limit};
+use crate::file::{BLOCK, File, create_dir_durably, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -62,12 +62,12 @@ impl Directory {
             source,
         };
         if create {
-            let make = || faults.make().and_then(|()| fs::mkdir(path, Mode::RWXU));
-            match missing(fs::stat(path)).and_then(|()| make()) {
-                Ok(()) => sync_parent(path).map_err(failed)?,
-                Err(Errno::EXIST) => {}
-                Err(source) => return Err(failed(source)),
-            }
+            let made = match path.exists() {
+                true => Ok(()),
+                false => faults.make(),
+            };
+            made.and_then(|()| create_dir_durably(path))
+                .map_err(failed)?;
         }
         let mut open = || {
             faults.look()?;
@@ -99,7 +99,8 @@ impl Directory {
             let make = || self.faults.make().and_then(|()| make());
             match missing(there).and_then(|()| make()) {
                 Ok(()) => self.sync()?,
-                Err(Errno::EXIST) => {}
+                // The process that made it may have ended before its name was durable.
+                Err(Errno::EXIST) => drop(self.sync()),
                 Err(source) => return Err(self.failed("making", name, source)),
             }
         }
