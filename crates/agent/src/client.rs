@@ -12,7 +12,6 @@ use crate::{Error, Result};
 use opened::OpenSlot;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{
     Collective, Damage, Identity, Mark, Options, Piece, PieceInfo, Ready, Repository, Snapshot,
-    Vault, VersionInfo,
+    Vault, VersionInfo, create_dir_durably,
 };
 use word::Word;
 
@@ -403,6 +402,8 @@ impl Vault for AgentVault {
         let version = piece.version();
         let copied = self.done(&Request::Publish { version }, |ends| {
             ends.may_bring(&PieceKey::from(&piece.info()), || true)?;
+            // As the agent does: the mark tells the run on another node which copies count.
+            ends.external.mark(ends.node()?.last_run()?)?;
             ends.external.copy(piece)
         });
         // If the piece itself cannot be read, the error says so.
@@ -453,8 +454,8 @@ const MEETING: &str = "meeting";
 impl Collective for AgentVault {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
         let external = Path::new(&self.route.external);
-        // Another rank may have made the directory. If it cannot be made, opening the repository fails with the reason.
-        let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
+        // If the directory cannot be made, opening the repository fails with the reason.
+        let _failure_said_next = create_dir_durably(external);
         Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
     }
 }

@@ -117,6 +117,32 @@ fn without_an_agent_the_application_does_it_itself() {
     assert_eq!(home.external(), [0, 1, 3, 4]);
 }
 
+/// No node has an agent, and one is killed before it has brought all of its versions.
+#[test]
+fn without_an_agent_versions_that_another_node_left_behind_do_not_count() {
+    let kept = tempfile::tempdir().unwrap();
+    let path = |name: &str| kept.path().join(name);
+    let [one, other] =
+        ["one", "other"].map(|near| Home::at(path("scratch"), path(near), path("far")));
+    std::fs::create_dir(&one.scratch).unwrap();
+    let (local, vault) = (one.local(), one.vault(None));
+    for version in 1..10 {
+        homes::save(&local, version);
+        if version <= 5 {
+            let piece = local.own_piece(version).unwrap();
+            vault.copy(&piece, &|| Ok(())).unwrap();
+        }
+    }
+    drop((local, vault));
+    let engine = other.engine(other.vault(None));
+    assert_eq!(engine.latest(None), Some(5));
+    (6..9).for_each(|version| other.checkpoint(&engine, version));
+    engine.wait().unwrap();
+    drop(engine);
+    let engine = one.engine(one.vault(None));
+    assert_eq!(engine.latest(None), Some(8));
+}
+
 #[test]
 fn pieces_removed_without_an_agent_are_not_brought_by_a_later_one() {
     let home = Home::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
-use tierflow_store::within_limit;
+use tierflow_store::{sync_parent, within_limit};
 use tierflow_sync::Mutex;
 
 /// Bytes of a write with direct I/O.
@@ -182,13 +182,7 @@ impl AtomicFile {
         write(&mut self).map_err(Error::io(&self.part))?;
         std::fs::rename(&self.part, &self.path).map_err(Error::io(&self.path))?;
         self.is_published = true;
-        match self.path.parent() {
-            Some(folder) => {
-                let synced = File::open(folder).and_then(|folder| folder.sync_all());
-                synced.map_err(Error::io(folder))
-            }
-            None => Ok(()),
-        }
+        sync_parent(&self.path).map_err(|error| Error::io(&self.path)(error.into()))
     }
 }
 
@@ -233,5 +227,10 @@ mod tests {
         file.append(b"abc").unwrap();
         drop(file);
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+        // A mere name is one in the directory of the process, which is the crate's.
+        let name = PathBuf::from(format!("published-{}.test", std::process::id()));
+        let published = AtomicFile::new(&name, 3).unwrap().publish();
+        std::fs::remove_file(&name).unwrap();
+        published.unwrap();
     }
 }

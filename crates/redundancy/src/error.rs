@@ -93,6 +93,18 @@ pub enum Error {
         /// Time for which this rank waited.
         patience: Duration,
     },
+    /// A rank could not store its parity or its manifest of the version: make room there or mend the storage, then start all ranks again.
+    #[error(
+        "rank {rank} could not store its parity of version {version}: {why}; make room there, and start all ranks of its set again"
+    )]
+    Unstored {
+        /// The version.
+        version: u64,
+        /// The rank.
+        rank: u32,
+        /// The error of the rank's storage.
+        why: String,
+    },
     /// A rank sent another message than this step of the call needs: start all ranks with the same scheme and version.
     #[error("rank {rank} sent something else than expected: do all ranks make the same calls?")]
     Message {

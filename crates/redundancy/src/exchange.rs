@@ -101,7 +101,9 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// [`Error::Absent`] if a member does not answer; [`Error::Ended`] if it takes part no more; [`Error::Message`] if it makes another
-    /// call; [`Error::Io`] if this member cannot read or write. Then the version is not protected, or some members do not know that it is.
+    /// call; [`Error::Io`] if this member cannot read its part. Then the version is not protected, or some members do not know that it is.
+    /// [`Error::Unstored`] on all members if a member cannot write its parity, and on one member if it cannot write the manifest: the
+    /// members may go on with another version.
     pub fn protect(&self, version: u64, part: &dyn Part) -> Result<Option<Manifest>> {
         if self.set.tolerates == 0 {
             return Ok(None);
@@ -114,7 +116,7 @@ impl<'a> Exchange<'a> {
             .rows()
             .filter(stores_parity)
             .map(|row| row.bytes as u64);
-        let parity = AtomicFile::new(&self.store.parity_path(version), stored.sum())?;
+        let parity = AtomicFile::new(&self.store.parity_path(version), stored.sum());
         let mut protecting = Protecting {
             code: Code::new(layout.data(), layout.parity())?,
             part,
@@ -143,8 +145,21 @@ impl<'a> Exchange<'a> {
             protecting.part_digest.finish(),
             protecting.parity_digest.finish(),
         );
-        protecting.parity.publish()?;
-        let all = self.all(Step::Parity, version, &mine)?;
+        // A full disk is no reason to leave the other members: they hear of it.
+        let stored = protecting.parity.and_then(AtomicFile::publish);
+        let why = stored
+            .err()
+            .map_or_else(String::new, |error| error.to_string());
+        let all = self.all(Step::Parity, version, &(mine, why))?;
+        let unstored = |member: usize, why: &String| Error::Unstored {
+            version,
+            rank: self.rank_of(member),
+            why: why.clone(),
+        };
+        let mut whys = all.iter().map(|(_, why)| why).enumerate();
+        if let Some((member, why)) = whys.find(|(_, why)| !why.is_empty()) {
+            return Err(unstored(member, why));
+        }
         let members = self.set.members.iter();
         let manifest = Manifest {
             version,
@@ -153,13 +168,16 @@ impl<'a> Exchange<'a> {
             nodes: members.clone().map(|member| member.node.clone()).collect(),
             members: members
                 .zip(all)
-                .map(|(member, (part, parity))| (member.rank, part, parity))
+                .map(|(member, ((part, parity), _))| (member.rank, part, parity))
                 .collect(),
         };
         // An error of storing the manifest is this member's alone: the others have their parity, and wait for this member.
         let stored = self.store.put(&manifest);
-        let done = self.done(version, true);
-        stored.and(done).map(|()| Some(manifest))
+        self.done(version, true)?;
+        match stored {
+            Ok(()) => Ok(Some(manifest)),
+            Err(error) => Err(unstored(self.me, &error.to_string())),
+        }
     }
 
     /// Sends this member's data shard of a row to the row's encoder, which is the member of the row's first parity shard.
@@ -204,7 +222,11 @@ impl<'a> Exchange<'a> {
             _ => return Ok(()),
         };
         own.parity_digest.update(&chunk);
-        own.parity.append(&chunk)
+        let appended = own.parity.as_mut().map(|parity| parity.append(&chunk));
+        if let Ok(Err(error)) = appended {
+            own.parity = Err(error);
+        }
+        Ok(())
     }
 
     /// Returns the versions of which some member has a manifest, in ascending order. All members get the same versions, and rebuild them
@@ -381,7 +403,8 @@ struct Protecting<'p> {
     part_digest: Digester,
     /// Parity shards that this member encoded and has not written yet.
     encoded: VecDeque<Vec<u8>>,
-    parity: AtomicFile,
+    /// The file of this member's parity, or the error since which it cannot be written.
+    parity: Result<AtomicFile>,
     parity_digest: Digester,
 }
 

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tierflow_store::replace_file;
+use tierflow_store::{create_dir_durably, replace_file};
 use tierflow_sync::{Mutex, MutexGuard, rank};
 
 /// The file with the node of each rank.
@@ -85,7 +85,13 @@ impl ParityStore {
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
-        std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.is_dir();
+        let above = directory.ancestors().skip(1).take_while(is_missing);
+        let mut made: Vec<&Path> = above.collect();
+        made.insert(0, directory);
+        for path in made.into_iter().rev() {
+            create_dir_durably(path).map_err(|error| Error::io(path)(error.into()))?;
+        }
         let store = Self::as_it_is(directory)?;
         for name in store.names()? {
             if [".part", ".piece", ".new"]

@@ -122,7 +122,8 @@ impl Protected {
             patience: member.patience,
         };
         let mut lost = set_losses(&all, &members, &store);
-        store.put_nodes(members.iter().map(|member| &member.node))?;
+        // If this fails, as on a full disk, later errors name the nodes of an earlier start.
+        let _only_named = store.put_nodes(members.iter().map(|member| &member.node));
         for one in to_rebuild(&all) {
             if one.set.place_of(member.rank).is_some() {
                 match worker.rebuild(&one)? {
@@ -304,7 +305,12 @@ fn gone(
 /// Converts an error for the engine. A full disk becomes `Full`, so that the engine makes room and tries again.
 fn remote(error: Error) -> tierflow_store::Error {
     match error {
-        Error::Io { path, source } if source.kind() == ErrorKind::StorageFull => {
+        Error::Io { path, source }
+            if matches!(
+                source.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+            ) =>
+        {
             tierflow_store::Error::Full {
                 place: Some(path),
                 offset: 0,
@@ -450,6 +456,24 @@ impl Drop for Protected {
         if let Some(thread) = self.thread.take() {
             // An error means that the thread panicked, and so has ended too.
             let _ended = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_used_up_quota_is_a_full_disk() {
+        // ENOSPC, EDQUOT and EFBIG.
+        for code in [28, 122, 27] {
+            let source = std::io::Error::from_raw_os_error(code);
+            let error = remote(Error::io("parity")(source));
+            assert!(
+                matches!(error, tierflow_store::Error::Full { .. }),
+                "{error}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //! another order. The ranks that run now on a rank's former node read its directory there, and send the content to the rank.
 //!
 //! If a rank has several directories, those count to which the last run wrote, by their epochs. The other directories have nothing that
-//! these lack, except for versions that were given up or discarded since.
+//! these lack, except for versions that were given up or discarded since, and pieces that could not be sent when the rank moved.
 
 mod announcement;
 
@@ -109,9 +109,16 @@ impl Relocation<'_> {
         }
         self.transport.flush(self.patience)?;
         let have_all = self.gather(collective, &has_all)?;
-        for (rank, other) in &others {
-            if have_all.get(*rank as usize) == Some(&true) && self.is_of_group(other)? {
-                self.store.enter_left(self.path, *rank);
+        // The first one is this rank's own.
+        let left = holdings.get(self.rank as usize).into_iter();
+        for holding in left.flat_map(|holdings| holdings.iter().skip(1)) {
+            let rank = holding.rank;
+            if have_all.get(rank as usize) == Some(&true)
+                && is_needless(holding, &holdings)
+                && let Some(other) = others.get(&rank)
+                && self.is_of_group(other)?
+            {
+                self.store.enter_left(self.path, rank);
             }
         }
         Ok(())
@@ -342,6 +349,24 @@ fn sources(holdings: &[Vec<Holding>], rank: u32) -> Vec<(u32, &Holding)> {
     sources.collect()
 }
 
+/// Returns true if the rank of a directory on another node needs it no more, once the rank has received what the ranks send: it has
+/// each version of the directory, or only newer ones, as a retention leaves them.
+fn is_needless(left: &Holding, holdings: &[Vec<Holding>]) -> bool {
+    let Some(own) = holdings.get(left.rank as usize).and_then(|own| own.first()) else {
+        return false;
+    };
+    let sources = sources(holdings, left.rank).into_iter();
+    let pieces = sources.flat_map(|(_, holding)| &holding.pieces);
+    let pieces = pieces.chain(&own.pieces).map(|(version, _)| *version);
+    let there: BTreeSet<u64> = pieces.collect();
+    let is_there = |version: &u64| {
+        there.first().is_some_and(|oldest| version < oldest)
+            || there.contains(version)
+            || own.elsewhere.contains(version)
+    };
+    left.pieces.iter().all(|(version, _)| is_there(version))
+}
+
 /// Returns the transfers of all ranks, in the order in which the ranks make them.
 fn transfers(holdings: &[Vec<Holding>]) -> Vec<Transfer> {
     let mut transfers = Vec::new();
@@ -415,6 +440,21 @@ mod tests {
             sent,
             [(2, 1, 5, piece), (2, 1, 4, parity), (2, 1, 5, parity)]
         );
+        // A piece could not be sent when the rank moved, and its directory is no source any more.
+        let left = holding(1, &[(3, (1, 3)), (4, (1, 4)), (5, (1, 5))], &[]);
+        let moved = |pieces: &[(u64, (u32, u64))]| {
+            [vec![bare(0), left.clone()], vec![holding(1, pieces, &[])]]
+        };
+        assert!(!is_needless(
+            &left,
+            &moved(&[(3, (1, 3)), (5, (1, 5)), (6, (2, 6))])
+        ));
+        assert!(is_needless(
+            &left,
+            &moved(&[(4, (1, 4)), (5, (1, 5)), (6, (2, 6))])
+        ));
+        assert!(is_needless(&left, &moved(&[(6, (2, 6))])));
+        assert!(is_needless(&left, &moved(&[])));
         // The rank's own directory is the last one.
         let all = [vec![bare(0), bare(1)], vec![last]];
         assert!(transfers(&all).is_empty());

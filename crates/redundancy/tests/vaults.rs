@@ -270,3 +270,51 @@ fn discarded_versions_stay_away_where_nothing_can_be_rebuilt() {
     });
     assert!(!manifest.exists(), "it is of the version that was given up");
 }
+
+/// The lists of nodes serve messages alone.
+#[test]
+fn a_start_needs_no_space_for_the_names_of_nodes() {
+    let mut nodes = Nodes::new(XOR);
+    nodes.start(&[], |_, vault| save(vault, 0, 1));
+    let names = nodes.node(1).join("redundancy/1/nodes");
+    std::fs::remove_file(&names).unwrap();
+    // No file can take the place of a directory.
+    std::fs::create_dir(&names).unwrap();
+    let there = nodes.start(&[], |_, vault| vault.pieces().unwrap().len());
+    assert_eq!(there, [1; RANKS as usize]);
+}
+
+/// All ranks were killed before they had protected a version, and one of them cannot write its parity now.
+#[test]
+fn a_start_needs_no_space_for_parity() {
+    let mut nodes = Nodes::new(XOR);
+    for rank in 0..RANKS {
+        let path = nodes.node(rank);
+        let repository = Repository::open(&path, Options::default().rank(rank, RANKS)).unwrap();
+        let regions = [Region::new("state", &[1; 3000])];
+        repository.save(&Snapshot::new(0, &regions)).unwrap();
+    }
+    let parity = nodes
+        .node(1)
+        .join("redundancy/1/00000000000000000000.parity");
+    std::fs::create_dir_all(&parity).unwrap();
+    let started = nodes.start(&[], |_, vault| {
+        (vault.pieces().unwrap().len(), vault.weakness())
+    });
+    for (count, weakness) in started {
+        assert_eq!(count, 1);
+        assert!(
+            weakness
+                .unwrap()
+                .contains("rank 1 could not store its parity of version 0")
+        );
+    }
+    std::fs::remove_dir(&parity).unwrap();
+    let weaknesses = nodes.start(&[], |_, vault| vault.weakness());
+    assert!(weaknesses.iter().all(Option::is_none), "{weaknesses:?}");
+    nodes.lose(2);
+    assert_eq!(
+        nodes.start(&[], |_, vault| vault.pieces().unwrap().len()),
+        [1; RANKS as usize]
+    );
+}

@@ -3,7 +3,7 @@
 use crate::injected::Injected;
 use crate::scratch::fresh_name;
 use crate::{Error, Result, Storage};
-use rustix::fs;
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{self, Errno};
 use rustix::process::{Resource, getrlimit};
 use std::io::{ErrorKind, Write};
@@ -126,14 +126,50 @@ pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<(
             file.sync_all()?;
         }
         std::fs::rename(&new, path)?;
-        match path.parent().filter(|_| lasts) {
-            Some(directory) => std::fs::File::open(directory)?.sync_all(),
-            None => Ok(()),
+        match lasts {
+            true => Ok(sync_parent(path)?),
+            false => Ok(()),
         }
     };
     write().inspect_err(|_| {
         let _already_failed = std::fs::remove_file(&new);
     })
+}
+
+/// Makes the name of a file or directory durable.
+///
+/// # Errors
+/// If the directory above it cannot be opened or synchronised.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    // The parent of a relative path of one name is the empty path.
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let parent = fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    fs::fsync(parent)
+}
+
+/// Makes a directory that only this user may enter, and makes its name durable. The directory above it must exist. If the directory
+/// itself exists, the process that made it may have ended before its name was durable: the call then makes the name durable if it can.
+///
+/// # Errors
+/// If the directory cannot be made, or the name of a new one cannot be made durable.
+pub fn create_dir_durably(path: &Path) -> io::Result<()> {
+    // Some file systems that are open for reading refuse before they look for the name.
+    let make = || match path.exists() {
+        true => Err(Errno::EXIST),
+        false => fs::mkdir(path, Mode::RWXU),
+    };
+    match make() {
+        Ok(()) => sync_parent(path),
+        Err(Errno::EXIST) => {
+            // The directory above it may be closed to this user.
+            let _tried_again_next_time = sync_parent(path);
+            Ok(())
+        }
+        failed => failed,
+    }
 }
 
 /// Makes a file in the directory of `path`, under a free name. A name may be taken by a process of the same number on another node,
@@ -214,6 +250,17 @@ mod tests {
             }
         });
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    /// In the directory of the process, which is the crate's.
+    #[test]
+    fn a_file_is_replaced_by_its_mere_name() {
+        let path = format!("replaced-{}.test", std::process::id());
+        let replaced = replace_file(Path::new(&path), b"new", true);
+        let bytes = std::fs::read(&path);
+        std::fs::remove_file(&path).unwrap();
+        replaced.unwrap();
+        assert_eq!(bytes.unwrap(), b"new");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use compare::{Comparison, Difference};
 pub use error::Error;
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
-pub use file::{replace_file, within_limit};
+pub use file::{create_dir_durably, replace_file, sync_parent, within_limit};
 pub use guarded::Guarded;
 pub use named::NamedFile;
 pub use panics::guarded;

@@ -5,6 +5,7 @@
 mod histories;
 
 use histories::{bytes_of, fast_home, save, version_of};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -230,4 +231,71 @@ fn a_file_that_cannot_be_read_does_not_keep_others_from_being_rewritten() {
         }
     }
     panic!("no read failed");
+}
+
+/// A rank's record is listed once it is written, and lasts once its file is synchronised.
+#[test]
+fn a_removal_relies_on_no_record_of_another_rank_that_is_not_synchronised() {
+    let home = tempfile::tempdir().unwrap();
+    let faults: [Arc<Faults>; 2] = Default::default();
+    let open = |rank: usize| {
+        let options = Options::default().rank(rank as u32, 2);
+        Repository::open(home.path(), options.faults(Arc::clone(&faults[rank]))).unwrap()
+    };
+    let ranks = [open(0), open(1)];
+    // The segments are there.
+    ranks.iter().for_each(|rank| save(rank, 0, 5_000));
+    ranks.iter().for_each(|rank| save(rank, 1, LARGE));
+    faults[0].sync_hangs.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| save(&ranks[0], 2, 5_000));
+        while !faults[0].sync_waits.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        save(&ranks[1], 2, 5_000);
+        faults[1].syncs_fail.store(true, Ordering::Relaxed);
+        let newest = Retention::newest(1);
+        let failed = [
+            ranks[1].prune(&newest).err(),
+            ranks[1].remove(&[1].into()).err(),
+        ];
+        faults[1].syncs_fail.store(false, Ordering::Relaxed);
+        let there = ranks[1].own_pieces().unwrap();
+        let pruned = ranks[1].prune(&newest);
+        faults[0].sync_hangs.store(false, Ordering::Relaxed);
+        other.join().unwrap();
+        assert!(failed.iter().all(Option::is_some), "{failed:?}");
+        assert_eq!(
+            there.iter().map(|piece| piece.version).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert_eq!(pruned.unwrap().versions, [0, 1]);
+    });
+}
+
+/// The head of a small version is damaged after the repository has read it.
+#[test]
+fn a_segment_stays_if_a_record_that_must_stay_is_not_found_in_it() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    (1..4).for_each(|version| save(&repository, version, 300));
+    drop(repository);
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    let segment = home.path().join("rank-0/s00000000000000000001.tfs");
+    let mut bytes = fs::read(&segment).unwrap();
+    let payload = |bytes: &[u8]| {
+        let mut windows = bytes.windows(300);
+        windows.position(|window| window == bytes_of(2, 300))
+    };
+    // The head ends where the payload begins.
+    let head = payload(&bytes).unwrap() - 1;
+    bytes[head] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    repository.remove(&[1].into()).unwrap();
+    assert_eq!(numbers(&repository), [3]);
+    version_of(&repository, 3, 300);
+    let files = fs::read_dir(home.path().join("rank-0")).unwrap();
+    let mut files = files.map(|file| fs::read(file.unwrap().path()).unwrap());
+    assert!(files.any(|bytes| payload(&bytes).is_some()));
+    assert_eq!(repository.damage().len(), 1);
 }

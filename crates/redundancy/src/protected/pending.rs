@@ -127,13 +127,14 @@ impl PendingVersions {
         self.state.lock().has_ended
     }
 
-    /// Waits until versions are pending, and returns them; `None` once this rank has ended.
+    /// Waits until versions are pending, and returns them; `None` once this rank has ended or nothing is protected any more.
     pub(crate) fn next(&self) -> Option<Vec<u64>> {
         let mut state = self.state.lock();
-        while state.pending.is_empty() && !state.has_ended {
+        let ends = |state: &State| state.has_ended || state.failure.is_some();
+        while state.pending.is_empty() && !ends(&state) {
             self.changed.wait(&mut state);
         }
-        (!state.has_ended).then(|| state.pending.iter().copied().collect())
+        (!ends(&state)).then(|| state.pending.iter().copied().collect())
     }
 
     pub(crate) fn fail(&self, error: Error) {

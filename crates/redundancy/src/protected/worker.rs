@@ -66,10 +66,13 @@ impl Worker {
             protected.retain(|version| !given_up.contains(version));
             self.pieces()?.protect_but(&protected, need_not)
         };
-        if self.set.tolerates > 0
-            && let Err(error) = protect()
-        {
-            return Err(self.leave(error));
+        if self.set.tolerates > 0 {
+            match protect() {
+                Ok(_) => {}
+                // The start needs no space. All members know, and protect nothing from now on.
+                Err(error @ Error::Unstored { .. }) => self.pending.fail(error),
+                Err(error) => return Err(self.leave(error)),
+            }
         }
         self.transport.flush(self.patience)
     }

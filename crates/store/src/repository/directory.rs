@@ -4,7 +4,7 @@
 use super::handle::{Handle, Plain, retried};
 use super::quota::{Purpose, Quota};
 use super::record::Name;
-use crate::file::{BLOCK, File, within_limit};
+use crate::file::{BLOCK, File, create_dir_durably, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -62,12 +62,12 @@ impl Directory {
             source,
         };
         if create {
-            let make = || faults.make().and_then(|()| fs::mkdir(path, Mode::RWXU));
-            match missing(fs::stat(path)).and_then(|()| make()) {
-                Ok(()) => sync_parent(path).map_err(failed)?,
-                Err(Errno::EXIST) => {}
-                Err(source) => return Err(failed(source)),
-            }
+            let made = match path.exists() {
+                true => Ok(()),
+                false => faults.make(),
+            };
+            made.and_then(|()| create_dir_durably(path))
+                .map_err(failed)?;
         }
         let mut open = || {
             faults.look()?;
@@ -99,7 +99,8 @@ impl Directory {
             let make = || self.faults.make().and_then(|()| make());
             match missing(there).and_then(|()| make()) {
                 Ok(()) => self.sync()?,
-                Err(Errno::EXIST) => {}
+                // The process that made it may have ended before its name was durable.
+                Err(Errno::EXIST) => drop(self.sync()),
                 Err(source) => return Err(self.failed("making", name, source)),
             }
         }
@@ -328,6 +329,22 @@ impl Directory {
         synced.map_err(|source| self.failed("synchronising", "", source))
     }
 
+    /// Makes the bytes of these files, which another process writes, and the names in the directory durable.
+    pub(super) fn sync_with(&self, names: impl Iterator<Item = String>) -> Result<()> {
+        for name in names {
+            let synced = self.open_to_read(&name, OFlags::empty()).and_then(|file| {
+                self.faults.sync()?;
+                fs::fdatasync(file)
+            });
+            match synced {
+                // A file was synchronised before it got another name.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(source) => return Err(self.failed("synchronising", &name, source)),
+            }
+        }
+        self.sync()
+    }
+
     /// Returns the stamp of the file `name`; `None` if it does not exist.
     pub(crate) fn stamp(&self, name: &str) -> Result<Option<FileStamp>> {
         let mut look = || {
@@ -468,13 +485,4 @@ fn stamp(stat: &Stat) -> FileStamp {
         size: stat.st_size as u64,
         modified: (stat.st_mtime, stat.st_mtime_nsec),
     }
-}
-
-/// Makes the name of a new directory durable.
-fn sync_parent(path: &Path) -> rustix::io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = fs::open(parent.unwrap_or(Path::new(".")), FOLDER, Mode::empty())?;
-    fs::fsync(parent)
 }

@@ -7,9 +7,10 @@ use super::record::{Name, Record};
 use super::restorable::{can_be_restored, last_restorable};
 use super::retention::{Retention, with_bases};
 use super::save::now;
-use super::{Heads, Owned, Repository, State};
+use super::{Heads, Owned, Repository, State, rank_name};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_sync::{RwLockWriteGuard, rank};
 
@@ -55,6 +56,7 @@ impl Repository {
                 bytes
             }
             None => {
+                self.sync_others(&state)?;
                 let mut bytes = 0;
                 for (rank, owned) in &self.owned {
                     let none = BTreeSet::new();
@@ -147,6 +149,7 @@ impl Repository {
         if let Some(blobs) = self.blobs() {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
+            self.sync_others(&self.state())?;
             // A batch that is being written may hang. Only the versions that share its segment wait for it.
             let is_shared = match self.prune_beside_batches(versions) {
                 Err(Error::Full { .. }) => true,
@@ -163,6 +166,35 @@ impl Repository {
         let mut state = self.state();
         for version in versions {
             state.saved.remove(version);
+        }
+        Ok(())
+    }
+
+    /// Makes the records of other ranks durable that this process knows. A rank's records are listed once they are written, so a
+    /// version that a removal relies on may still be on its way to the disk. On a network file system only the writer's own
+    /// synchronisation waits for the server, but the writer's node sends again what a server lost: such a record is lost only if
+    /// both fail together.
+    fn sync_others(&self, state: &State) -> Result<()> {
+        let Some(top) = self.directories().filter(|_| self.options.ranks > 1) else {
+            return Ok(());
+        };
+        let others = state.catalogs.iter();
+        for (rank, catalog) in others.filter(|(rank, _)| !self.owned.contains_key(rank)) {
+            let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
+            let synced = top.sub(&rank_name(*rank), false).and_then(|directory| {
+                directory.sync_with(open.map(|(name, _)| name.unpublished()))
+            });
+            match synced {
+                // The directory was removed, and the versions with it.
+                Err(
+                    Error::Vanished { .. }
+                    | Error::File {
+                        source: Errno::NOENT,
+                        ..
+                    },
+                ) => {}
+                synced => synced?,
+            }
         }
         Ok(())
     }
@@ -315,13 +347,13 @@ fn prune_catalog(
                 retired.extend(files.spares.retire(&from, &to, size)?);
             }
             Name::Segment(_) | Name::Twin(_) => {
-                if !staying.is_empty() {
-                    let mut batch = read(catalog, name, &staying)?;
+                let mut batch = read(catalog, name, &staying)?;
+                if !batch.records.is_empty() {
                     records = files.packer.rewrite(&mut batch)?;
                 }
-                // Damaged bytes that may belong to a record that stays are not removed.
+                // Damaged bytes that may belong to a record that stays are not removed, nor is a record whose head was damaged since the last look.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
-                if seen.details().damage.iter().all(is_lost) {
+                if records.len() == staying.len() && seen.details().damage.iter().all(is_lost) {
                     let directory = catalog.directory()?;
                     let removed = directory
                         .remove(&name.published())
@@ -389,9 +421,13 @@ fn prune_catalog(
     }
 }
 
-/// Reads the records of a segment at these positions, byte for byte. Damaged records stay damaged, so that readers notice.
+/// Reads the records of a segment at these positions, byte for byte. Damaged records stay damaged, so that readers notice. Leaves
+/// out records whose heads are damaged.
 fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
+    if positions.is_empty() {
+        return Ok(batch);
+    }
     let handle = catalog.directory()?.read_by_either_name(name)?;
     let handle = handle.ok_or_else(|| Error::Vanished {
         directory: catalog.path().to_path_buf(),

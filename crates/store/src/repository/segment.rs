@@ -22,6 +22,8 @@ pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
+/// The longest wait for callers that are likely to come: about a slow disk's write. The last write may have hung for hours.
+const LONGEST_GATHERING: Duration = Duration::from_millis(20);
 
 /// A segment that is being written.
 #[derive(Debug)]
@@ -128,14 +130,14 @@ impl Packer {
         queue
     }
 
-    /// Waits for the callers of the last group, at most as long as that group's write took. All of them were woken together and are likely
-    /// to save again; a synchronisation without them would let them wait for the whole next write.
+    /// Waits for the callers of the last group, at most as long as that group's write took, and not longer than [`LONGEST_GATHERING`]. All
+    /// of them were woken together and are likely to save again; a synchronisation without them would let them wait for the whole next write.
     fn gather<'a>(
         &'a self,
         mut queue: PackerGuard<'a>,
         until: impl Fn(&Queue) -> bool,
     ) -> PackerGuard<'a> {
-        let deadline = Instant::now() + queue.took;
+        let deadline = Instant::now() + queue.took.min(LONGEST_GATHERING);
         while !until(&queue) && !self.changed.wait_until(&mut queue, deadline).timed_out() {}
         queue
     }
@@ -477,5 +479,22 @@ mod tests {
             }
         });
         packer.save(Batch::default(), |_| Ok(())).unwrap();
+    }
+
+    /// The storage hung while a group was written, and the other callers of that group do not come again.
+    #[test]
+    fn a_write_that_took_long_lets_no_caller_wait_for_others_as_long() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path(), false, Injected::default()).unwrap();
+        let packer = Arc::new(Packer::new(directory, 0, false, None));
+        {
+            let mut queue = packer.queue();
+            queue.took = Duration::from_secs(600);
+            queue.expected = 3;
+        }
+        let (ended, end) = channel();
+        let other = Arc::clone(&packer);
+        std::thread::spawn(move || ended.send(other.save(Batch::default(), |_| Ok(()))));
+        end.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
     }
 }
