@@ -412,3 +412,23 @@ fn the_piece_of_a_version_that_is_cached_lies_where_it_outlives_the_engine() {
     engine.call().restore_regions(1, &mut []).unwrap();
     assert_eq!(engine.metrics().restore.failed, 0);
 }
+
+#[test]
+fn a_region_that_is_named_twice_has_its_outer_name_and_its_bytes() {
+    let engine = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
+    let engine = engine.build().unwrap();
+    for (version, length) in [(0, 100), (1, 100_000)] {
+        let bytes = vec![7; length];
+        let region = Region::Named {
+            region: Box::new(Region::from(&bytes[..]).named("inner")),
+            name: "outer",
+            element: Element::Bytes,
+            shape: &[],
+        };
+        engine.checkpoint(version, &[region]).unwrap();
+        let mut back = vec![0; length];
+        let regions = &mut [("outer", RegionMut::from(back.as_mut_slice()))];
+        engine.call().restore_regions(version, regions).unwrap();
+        assert!(back == bytes);
+    }
+}
