@@ -334,7 +334,7 @@ impl Drop for ProduceSlot<'_> {
     fn drop(&mut self) {
         // A committed slot has no loan.
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.given_up();
         }
     }
@@ -453,7 +453,7 @@ impl ConsumeSlot<'_> {
     /// Gives the bytes back and leaves the version unconsumed.
     pub fn give_back(mut self) {
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.read(false);
         }
     }
@@ -462,7 +462,7 @@ impl ConsumeSlot<'_> {
 impl Drop for ConsumeSlot<'_> {
     fn drop(&mut self) {
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.read(true);
         }
     }
