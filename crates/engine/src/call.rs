@@ -77,6 +77,24 @@ impl Engine {
     pub fn wait(&self) -> Result<()> {
         self.call().wait()
     }
+
+    /// Returns the plan's lock if the version has `given` bytes.
+    fn locked_for(
+        &self,
+        deadline: Deadline<'_>,
+        version: Version,
+        given: u64,
+    ) -> Result<PlanGuard<'_>> {
+        let (expected, core) = self.locked_size(deadline, version)?;
+        match given == expected {
+            true => Ok(core),
+            false => Err(Error::SizeMismatch {
+                version,
+                expected,
+                given,
+            }),
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -211,11 +229,15 @@ impl<'a> Call<'a> {
             version,
             size,
         };
+        let core = shared.lock();
+        // Other calls find the version while this one waits for room.
+        if core.plan().is_new(version) {
+            shared.note(Some(&core), &mut new);
+        }
         let (ticket, grant) =
             self.engine
-                .ask_at_home(None, clock.last_ns(), version, size, deadline, asked)?;
+                .ask_at_home(Some(core), clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
-        shared.note(None, &mut new);
         clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);
@@ -270,14 +292,7 @@ impl<'a> Call<'a> {
         if self.stream.is_none() {
             touch_to_write(given, regions);
         }
-        let (expected, mut core) = self.engine.locked_size(deadline, version)?;
-        if given != expected {
-            return Err(Error::SizeMismatch {
-                version,
-                expected,
-                given,
-            });
-        }
+        let mut core = self.engine.locked_for(deadline, version, given)?;
         let begun = self.engine.moment();
         if self.stream.is_none() && shared.read_at_once(&mut core, version, regions, &mut clock) {
             drop(core);
@@ -286,7 +301,7 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let sink = TargetRegions::whole(regions);
-        self.read_into(Some(core), version, expected, sink, deadline, clock)
+        self.read_into(Some(core), version, given, sink, deadline, clock)
     }
 
     /// Restores these regions of `version`, in any order. The version stays held and unconsumed. A disk is read only for the blocks
@@ -431,9 +446,11 @@ impl<'a> Call<'a> {
         clock: &mut CallClock<'_>,
     ) -> Result<()> {
         let (engine, shared) = (self.engine, &self.engine.shared);
+        // Another version may have the number since its size was read.
+        let core = core.map_or_else(|| engine.locked_for(deadline, version, size), Ok)?;
         let asked = |ticket| Event::Restore { ticket, version };
         let (ticket, grant) =
-            engine.ask_at_home(core, clock.last_ns(), version, size, deadline, asked)?;
+            engine.ask_at_home(Some(core), clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Ok(());
         };

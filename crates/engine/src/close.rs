@@ -201,7 +201,7 @@ impl Call<'_> {
     /// Waits for the version of a suspension. The engine stays suspended.
     fn wait_suspended(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
-        if engine.is_durable(version) || engine.restore_size(version).is_err() {
+        if engine.is_durable(version) || engine.check_held(version).is_err() {
             return Ok(());
         }
         let by = deadline.at().unwrap_or_else(Instant::now);

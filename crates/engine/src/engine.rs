@@ -151,6 +151,12 @@ impl Engine {
         Ok(self.locked_size(deadline, version)?.0)
     }
 
+    /// Checks that the engine holds a version. Looks for nothing on storage, which may hang.
+    pub(crate) fn check_held(&self, version: Version) -> Result<()> {
+        let now = Deadline::after(Duration::ZERO);
+        self.restore_size_until(now, version).map(drop)
+    }
+
     /// As [`restore_size_until`](Self::restore_size_until). Also returns the plan's lock, which keeps the version from changing.
     pub(crate) fn locked_size(
         &self,

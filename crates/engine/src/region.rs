@@ -224,10 +224,10 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Returns the region without its name.
+    /// Returns the region without its names, of which the outermost counts.
     pub(crate) fn plain(&self) -> &Self {
         match self {
-            Self::Named { region, .. } => region,
+            Self::Named { region, .. } => region.plain(),
             plain => plain,
         }
     }

@@ -64,21 +64,19 @@ impl<'a> ConsumeSlot<'a> {
         let (engine, deadline) = (call.engine, call.deadline(Awaited::Loan(version)));
         let mut clock = engine.shared.blocked.begin(CallKind::Consume);
         lending(engine)?;
-        let (size, core) = engine.locked_size(deadline, version)?;
-        if size == 0 {
-            return Err(Error::Empty { version });
-        }
-        let mut core = Some(core);
-        let lend = || Self::lend_once(engine, core.take(), version, size, deadline, &mut clock);
+        let lend = || match engine.locked_size(deadline, version)? {
+            (0, _) => Err(Error::Empty { version }),
+            (size, core) => Self::lend_once(engine, core, version, size, deadline, &mut clock),
+        };
         let slot = engine.shared.read_sound(version, lend)?;
-        clock.done(size);
+        clock.done(slot.len() as u64);
         Ok(slot)
     }
 
     /// Lends the version once, from the copies that the plan chooses now.
     fn lend_once(
         engine: &'a Engine,
-        core: Option<PlanGuard<'_>>,
+        core: PlanGuard<'_>,
         version: Version,
         size: u64,
         deadline: Deadline,
@@ -86,7 +84,7 @@ impl<'a> ConsumeSlot<'a> {
     ) -> Result<Self> {
         let asked = |ticket| Event::Consume { ticket, version };
         let (ticket, grant) =
-            engine.ask_at_home(core, clock.last_ns(), version, size, deadline, asked)?;
+            engine.ask_at_home(Some(core), clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
@@ -336,7 +334,7 @@ impl Drop for ProduceSlot<'_> {
     fn drop(&mut self) {
         // A committed slot has no loan.
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.given_up();
         }
     }
@@ -448,7 +446,7 @@ impl ConsumeSlot<'_> {
     /// Gives the bytes back and leaves the version unconsumed.
     pub fn give_back(mut self) {
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.read(false);
         }
     }
@@ -457,7 +455,7 @@ impl ConsumeSlot<'_> {
 impl Drop for ConsumeSlot<'_> {
     fn drop(&mut self) {
         if let Some(loan) = self.loan.take() {
-            drop(loan);
+            self.call.end(loan);
             self.call.read(true);
         }
     }

@@ -61,7 +61,7 @@ impl Engine {
     /// ```
     pub fn suspend(&self, to: Option<Version>, deadline: Instant) -> Result<Suspension<'_>> {
         if let Some(version) = to {
-            self.restore_size(version)?;
+            self.check_held(version)?;
         }
         self.at_home()?;
         self.outlasts("suspend")?;
@@ -89,7 +89,7 @@ impl Engine {
     /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::Unknown`] and [`Error::Discarded`] for `version`.
     pub fn time_to_durable(&self, version: Version) -> Result<Option<Duration>> {
         self.outlasts("time_to_durable")?;
-        self.restore_size(version)?;
+        self.check_held(version)?;
         Ok(self.shared.time_to_durable(version))
     }
 

@@ -116,6 +116,17 @@ fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
 }
 
 #[test]
+fn a_suspension_to_a_version_that_is_not_held_looks_for_nothing() {
+    let (engine, vault, _kept) = engine(MIB);
+    let soon = Instant::now() + Duration::from_secs(60);
+    let suspended = engine.suspend(Some(7), soon).map(drop);
+    assert_matches!(suspended, Err(Error::Unknown { version: 7 }));
+    let needed = engine.time_to_durable(7);
+    assert_matches!(needed, Err(Error::Unknown { version: 7 }));
+    assert!(vault.state().came.is_empty());
+}
+
+#[test]
 fn calls_that_look_for_versions_on_storage_that_hangs_leave_one_thread() {
     let (engine, vault, _kept) = engine(MIB);
     vault.hold(7..17);

@@ -4,6 +4,7 @@
 
 mod history;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Cache, Engine, Error, Region, RegionMut};
@@ -136,6 +137,32 @@ fn a_slot_in_a_fork_is_the_parents() {
     slot.commit();
     let slot = engine.call().consume(1).unwrap();
     assert!(slot.bytes().unwrap().iter().all(|&byte| byte == 4));
+}
+
+/// A thread of the parent may lend and give back memory at the moment of the fork.
+#[test]
+fn a_slot_in_a_fork_ends_whatever_other_threads_do() {
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .host_cache(4 * MIB)
+        .build()
+        .unwrap();
+    history::checkpoint(&engine, 1, &vec![5; MIB]);
+    let mut slot = Some(engine.call().produce(2, MIB).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                engine.call().consume(1).unwrap().give_back();
+            }
+        });
+        let hangs = (0..200).any(|_| {
+            in_child(Duration::from_secs(20), || slot.take().map(drop).is_some()) != Some(true)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(!hangs, "a child waits for a thread that it does not have");
+    });
+    slot.take().unwrap().commit();
 }
 
 /// A child may drop its copies of leases and arenas, and the parent keeps all of them.

@@ -10,6 +10,7 @@ mod vaults;
 
 use history::listed;
 use home::home;
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, RegionMut, Tier};
-use tierflow_store::{Error as StoreError, Result};
+use tierflow_store::{Error as StoreError, Result, Scratch, Storage};
 use tierflow_testing::{Draws, Process, this_test, variable};
 use vaults::{Call, Watch, Watched};
 
@@ -39,12 +40,30 @@ fn checkpoint(engine: &Engine, version: u64) {
     history::checkpoint(engine, version, &vec![version as u8; length_of(version)]);
 }
 
-/// Storage that fails to save version 0 once four saves, the most at a time, have come, until the test ends the failure.
+/// Storage that fails to save version 0, or to read it, once four saves, the most at a time, have come, until the test ends the failure.
 #[derive(Debug, Default)]
 struct Unlucky {
+    /// The error of a read of version 0, which is kept in vain otherwise.
+    read: Option<fn() -> StoreError>,
     is_over: AtomicBool,
     came: Mutex<BTreeSet<u64>>,
     changed: Condvar,
+}
+
+impl Unlucky {
+    fn fail(&self) -> Result<()> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_early = |came: &mut BTreeSet<u64>| came.len() < 4;
+        let came = self.came.lock().unwrap();
+        drop(self.changed.wait_while(came, is_early).unwrap());
+        Err(self.read.map_or_else(not_today, |error| error()))
+    }
+}
+
+fn not_today() -> StoreError {
+    StoreError::Remote("not today".to_owned())
 }
 
 impl Watch for Unlucky {
@@ -52,15 +71,34 @@ impl Watch for Unlucky {
         let Call::Save(version) = call else {
             return Ok(());
         };
-        let mut came = self.came.lock().unwrap();
-        came.insert(version);
+        self.came.lock().unwrap().insert(version);
         self.changed.notify_all();
-        if version == 0 && !self.is_over.load(Ordering::Relaxed) {
-            let is_early = |came: &mut BTreeSet<u64>| came.len() < 4;
-            drop(self.changed.wait_while(came, is_early).unwrap());
-            return Err(StoreError::Remote("not today".to_owned()));
+        match version {
+            0 if self.read.is_none() => self.fail(),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+}
+
+/// Storage above the vault that meets version 0.
+#[derive(Debug)]
+struct Above(Scratch, Arc<Watched<Unlucky>>);
+
+impl Storage for Above {
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, bytes)?;
+        match bytes.first() {
+            Some(0) => self.1.fail(),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -92,6 +130,48 @@ fn no_later_version_becomes_durable_before_one_that_failed() {
         engine.wait().unwrap();
         assert_eq!(listed(&home.far), [0, 1, 2, 3]);
     }
+}
+
+/// An engine that cannot read version 0 of four, and its vault.
+fn unread(home: &home::Home, read: fn() -> StoreError) -> (Engine, Arc<Watched<Unlucky>>) {
+    let unlucky = Unlucky {
+        read: Some(read),
+        ..Unlucky::default()
+    };
+    let vault = Watched::new(&home.far, unlucky);
+    std::fs::create_dir(&home.near).unwrap();
+    let scratch = Scratch::open(&home.near).unwrap();
+    let scratch = Tier::storage(Arc::new(Above(scratch, Arc::clone(&vault))));
+    let builder = Engine::builder(&open(Choice::Host).unwrap()).tier(scratch);
+    let builder = builder.durable_in_order(true);
+    let tier = Tier::vault(Arc::clone(&vault) as _);
+    let engine = builder.tier(tier).build().unwrap();
+    (0..4).for_each(|version| checkpoint(&engine, version));
+    let error = engine.wait().unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+    (engine, vault)
+}
+
+#[test]
+fn no_later_version_becomes_durable_before_one_that_cannot_be_read_now() {
+    let home = home();
+    let (engine, vault) = unread(&home, not_today);
+    assert!(listed(&home.far).is_empty());
+    vault.is_over.store(true, Ordering::Relaxed);
+    engine.wait().unwrap();
+    assert_eq!(listed(&home.far), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_lost_version_holds_up_no_later_one() {
+    let home = home();
+    let lost = || StoreError::Read {
+        offset: 0,
+        bytes: 1,
+        source: Errno::IO,
+    };
+    let (_engine, _) = unread(&home, lost);
+    assert_eq!(listed(&home.far), [1, 2, 3]);
 }
 
 /// Storage that fails to save version 0 once version 1 has come, and holds version 1 until the test lets it go.

@@ -231,14 +231,15 @@ impl PeerCache {
     /// Returns the start of the first part that its owner wants back, or whose lender has ended; `None` if there is
     /// no such part. Save the bytes from there on; they stay readable until [`give_back`](Self::give_back).
     pub fn wanted(&self) -> Option<usize> {
-        let mut start = 0;
+        let (mut start, mut first) = (0, None);
         for part in self.parts.lock().iter() {
+            // Each recall that came is taken in, as its descriptor stays readable until then.
             if part.is_wanted() {
-                return Some(start);
+                first = first.or(Some(start));
             }
             start += part.bytes;
         }
-        None
+        first
     }
 
     /// Returns the end of the part in which the byte at `offset` lies: one link leads to all bytes up to there. Returns `u64::MAX` for an offset

@@ -76,7 +76,7 @@ fn a_process_that_lends_is_a_part_like_another() {
     let devices = hosts(3, 8 << 20);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lender");
-    let lender = Lender::bind(&devices[1], &path, 4 << 20).unwrap();
+    let lender = Lender::bind(&devices[1], &path, 8 << 20).unwrap();
     let borrow = || {
         std::thread::scope(|scope| {
             let lending = scope.spawn(|| lender.lend(PATIENCE).unwrap());
@@ -107,6 +107,13 @@ fn a_process_that_lends_is_a_part_like_another() {
     assert_eq!(cache.give_back(0).unwrap(), 2 * MIB);
     write(&devices[0], cache.memory(), 0, &bytes[..2 * MIB]);
     assert!(read(&devices[0], cache.memory(), 0, 2 * MIB) == bytes[..2 * MIB]);
+
+    // Of several recalls, none leaves its descriptor readable.
+    let (parts, lent): (Vec<_>, Vec<_>) = [borrow(), borrow()].into_iter().unzip();
+    let cache = PeerCache::new(&devices[0], parts).unwrap();
+    assert_eq!(cache.recalls().len(), 2);
+    lent.iter().for_each(|lent| lent.recall().unwrap());
+    assert_eq!((cache.wanted(), cache.recalls().len()), (Some(0), 0));
 }
 
 #[test]

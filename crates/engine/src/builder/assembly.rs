@@ -134,6 +134,8 @@ impl EngineBuilder {
             layouts: Arc::clone(&opened.layouts),
         }));
         hear_turns(&shared);
+        // If a step fails from here on, the engine ends the threads that were started.
+        let mut engine = Engine::assemble(Arc::clone(&shared), self.history.closing);
         start_workers(&shared, workers)?;
         for (tier, receiver) in commits {
             start_committer(&shared, tier, receiver)?;
@@ -144,7 +146,6 @@ impl EngineBuilder {
         if let Some(tier) = device.filter(|_| self.device_cache.evict_while_growing) {
             start_mapped_tier(&shared, tier)?;
         }
-        let mut engine = Engine::assemble(Arc::clone(&shared), self.history.closing);
         if let Some(pool) = pool {
             engine.keep_within(pool)?;
         }

@@ -160,3 +160,37 @@ impl Engine {
         work_until(&self.shared, deadline, work, too_late)
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::Error;
+    use crate::blocked::CallKind;
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn a_version_of_another_size_with_the_same_number_is_not_read() {
+        let engine = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        engine
+            .checkpoint(1, &[Region::from(&[7; 100][..])])
+            .unwrap();
+        let mut bytes = [0; 200];
+        let regions = &mut [RegionMut::from(&mut bytes[..])];
+        let mut sink = TargetRegions::whole(regions);
+        let mut clock = engine.shared.blocked.begin(CallKind::Restore);
+        let deadline = Deadline::default();
+        let read = engine
+            .call()
+            .read_once(None, 1, 200, &mut sink, deadline, &mut clock);
+        let Err(Error::SizeMismatch {
+            expected, given, ..
+        }) = read
+        else {
+            panic!("{read:?}");
+        };
+        assert_eq!((expected, given), (100, 200));
+    }
+}

@@ -233,16 +233,18 @@ pub(super) fn taken(
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
     // Most directories have versions of one group only. Such engines need not read the directories of all ranks to know that.
-    let may_have = |durable: &&DurableTier| {
-        agreed.is_none_or(|agreed| {
-            let pieces = durable.vault().pieces().unwrap_or_default();
-            agreed.has_others || pieces.iter().any(|piece| piece.ranks != group.ranks)
-        })
-    };
-    for durable in tiers.into_iter().flatten().filter(may_have) {
-        // If listing fails here, the call that needs the list reports the error.
-        let whole = durable.vault().versions().unwrap_or_default().into_iter();
-        let other = whole.filter(|info| info.ranks != group.ranks);
+    let is_other = |piece: &PieceInfo| piece.ranks != group.ranks;
+    for durable in tiers.into_iter().flatten() {
+        let vault = durable.vault();
+        let whole = match agreed {
+            // An engine that met no other goes on without a tier that cannot be listed, which its damage names.
+            None => vault.versions().unwrap_or_default(),
+            Some(agreed) if agreed.has_others || vault.pieces()?.iter().any(is_other) => {
+                vault.versions()?
+            }
+            Some(_) => Vec::new(),
+        };
+        let other = whole.into_iter().filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
     }
     if agreed.is_none() {

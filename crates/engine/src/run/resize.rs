@@ -14,7 +14,11 @@ impl EngineCore {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once nothing lies there, or makes more memory usable again.
     /// Returns the bytes that the tier may use now. Waits until `deadline` at most.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, deadline: Deadline<'_>) -> Result<u64> {
-        let mut resized = self.resized.lock();
+        let resized = match deadline.at() {
+            Some(at) => self.resized.try_lock_until(at),
+            None => Some(self.resized.lock()),
+        };
+        let mut resized = resized.ok_or_else(|| deadline.passed())?;
         let is_first = resized.tiers.insert(tier.0);
         let (capacity, before) = {
             let tiers = self.lock().plan().statistics().tiers;

@@ -249,7 +249,7 @@ fn carry(shared: &EngineCore, context: &mut TierContext, job: &Job, row: Option<
             }
         }
     });
-    let outcome = outcome.unwrap_or_else(|panic| {
+    let mut outcome = outcome.unwrap_or_else(|panic| {
         Err(TransferError {
             end: TransferFailure::Source,
             error: Some(panic),
@@ -258,15 +258,28 @@ fn carry(shared: &EngineCore, context: &mut TierContext, job: &Job, row: Option<
     let arrived = outcome.is_ok();
     let name = if arrived { name } else { "given up" };
     shared.worked(row, name, job, begun);
+    let has_damage = !context.damaged.is_empty();
+    shared.tell_damage(context);
     let mut failed = false;
     if above < below
         && let Some(durable) = lying(target).medium.durable()
     {
+        let is_sent_again = match &mut outcome {
+            Err(error)
+                if error.end == TransferFailure::Source
+                    && shared.lock().plan().is_sound(*version) =>
+            {
+                // The closed tier takes no later version before the next attempt. A damaged copy has the plan try another one at once.
+                if durable.is_in_order() && !has_damage {
+                    error.end = TransferFailure::Destination;
+                }
+                true
+            }
+            _ => false,
+        };
         failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
-        durable.end(*version, failed);
+        durable.end(*version, failed || is_sent_again);
     }
-    let has_damage = !context.damaged.is_empty();
-    shared.tell_damage(context);
     shared.carried(*id, outcome, has_damage);
     if failed {
         // The tier may have less room than the plan knows.

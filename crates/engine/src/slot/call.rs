@@ -94,6 +94,14 @@ impl SlotCall<'_> {
         })
     }
 
+    /// Ends a loan. A fork leaves it, as a thread that does not exist there may hold the lock of the memory's loans.
+    pub(super) fn end<L>(&self, loan: L) {
+        match self.engine.at_home() {
+            Ok(()) => drop(loan),
+            Err(_) => std::mem::forget(loan),
+        }
+    }
+
     /// Reports that the bytes are written, or given up if `ok` is false. `at_ns` is the present time.
     pub(super) fn written(&self, at_ns: u64, ok: bool) {
         if self.engine.at_home().is_err() {

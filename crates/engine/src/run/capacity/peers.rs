@@ -99,10 +99,48 @@ impl CapacityOwner for PeerOwner {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use super::super::super::housekeeping::Housekeeping;
     use super::*;
     use crate::Engine;
     use tierflow_device::host;
     use tierflow_peers::Part;
+    use tierflow_sync::Mutex;
+
+    /// Memory of peers whose thread cannot be started. Keeps the engine's housekeeping.
+    #[derive(Debug)]
+    struct Unstarted(MemoryMedium, Mutex<Option<Arc<Housekeeping>>>);
+
+    impl PeerMemory for Unstarted {
+        fn medium(&self) -> &MemoryMedium {
+            &self.0
+        }
+
+        fn part_end(&self, _: u64) -> u64 {
+            u64::MAX
+        }
+
+        fn is_of(&self, _: &Device) -> bool {
+            true
+        }
+
+        fn start(&self, shared: &Arc<EngineCore>, _: TierId) -> Result<JoinHandle<()>> {
+            *self.1.lock() = Some(Arc::clone(&shared.housekeeping));
+            Err(Error::Internal { what: "a test" })
+        }
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_built_leaves_no_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = host::open(host::Options::default()).unwrap();
+        let medium = MemoryMedium::of_peers(device.alloc(1 << 20).unwrap());
+        let peers = Arc::new(Unstarted(medium, Mutex::default()));
+        let tier = Tier(AnyTier::Peers(Arc::clone(&peers) as _));
+        let builder = Engine::builder(&device).tier(tier);
+        builder.node_local(directory.path()).build().unwrap_err();
+        let housekeeping = peers.1.lock().take().unwrap();
+        assert_eq!(Arc::strong_count(&housekeeping), 1);
+    }
 
     #[test]
     fn memory_recalled_while_other_memory_goes_back_stays_until_it_is_empty() {

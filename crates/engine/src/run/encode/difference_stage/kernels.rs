@@ -268,20 +268,21 @@ impl OnDevice {
                     heads: stored.iter().map(head_of).collect(),
                     resident: Mutex::default(),
                 });
-                // The chain is in the list only while it is locked, or once it is loaded.
-                let mut resident = own.resident.lock();
                 loop {
-                    match self.loaded(&head, Some(&own)) {
-                        None => {
-                            let loaded = self.load(context, stored, size, coder);
-                            *resident = Some(loaded.inspect_err(|_| self.forget(&own))?);
-                            drop(resident);
-                            break own;
-                        }
-                        Some(other) if other.resident.lock().is_some() => break other,
-                        // The thread of that chain could not load it.
-                        Some(other) => self.forget(&other),
+                    // The chain is in the list only while it is locked, or once it is loaded.
+                    let mut resident = own.resident.lock();
+                    let Some(other) = self.loaded(&head, Some(&own)) else {
+                        let loaded = self.load(context, stored, size, coder);
+                        *resident = Some(loaded.inspect_err(|_| self.forget(&own))?);
+                        drop(resident);
+                        break own;
+                    };
+                    drop(resident);
+                    if other.resident.lock().is_some() {
+                        break other;
                     }
+                    // The thread of that chain could not load it.
+                    self.forget(&other);
                 }
             }
         };
