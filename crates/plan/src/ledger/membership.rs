@@ -107,12 +107,14 @@ impl Members {
             .filter_map(|(set, is_in)| is_in.then_some(set))
     }
 
-    /// Reads the entries of some extents. On an only tier there are none: there is no other to move to.
+    /// Returns true for an only tier, which has no entries: there is no other to move to.
+    fn are_none(&self) -> bool {
+        self.last == TierId::FASTEST
+    }
+
+    /// Reads the entries of some extents.
     fn read(&mut self, record: &Record, extents: Range<usize>) {
         self.now.clear();
-        if self.last == TierId::FASTEST {
-            return;
-        }
         for extent in &record.extents[extents] {
             for (at, replica) in extent.replicas.iter().enumerate() {
                 let sets = self.sets_of(record, extent, at);
@@ -128,6 +130,9 @@ impl Members {
 
     /// Reads the entries of some extents before a change.
     pub(crate) fn before(&mut self, record: &Record, extents: Range<usize>) {
+        if self.are_none() {
+            return;
+        }
         self.read(record, extents);
         self.key = record.key;
         std::mem::swap(&mut self.before, &mut self.now);
@@ -141,6 +146,9 @@ impl Members {
         record: &Record,
         extents: Range<usize>,
     ) {
+        if self.are_none() {
+            return;
+        }
         self.read(record, extents);
         let is_left = |member: &Member, others: &[Member]| {
             self.key != record.key || others.binary_search(member).is_err()
