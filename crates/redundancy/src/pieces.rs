@@ -130,7 +130,8 @@ impl<'a> Pieces<'a> {
         let rebuilt = self.exchange.rebuild(version, part, &path)?;
         if rebuilt.part {
             // The old piece is removed first, as the repository does not copy a piece whose identity it has.
-            self.repository.remove(&[piece.version()].into())?;
+            self.repository
+                .remove_even_bases(&[piece.version()].into())?;
             let file = File::open(&path).map_err(Error::io(&path))?;
             let source = |file, padding| RecordFile {
                 file,

@@ -200,6 +200,28 @@ fn a_damaged_piece_gives_way_to_what_it_was() {
 }
 
 #[test]
+fn a_damaged_piece_on_which_a_difference_builds_is_rebuilt() {
+    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
+    nodes.save(1..2);
+    for saved in nodes.run(|rank, repository, pieces| {
+        let state = state(rank, 3);
+        let snapshot = Snapshot {
+            version: 3,
+            base: Some(1),
+            regions: &[Region::new("state", &state)],
+        };
+        repository.save(&snapshot)?;
+        pieces.protect(3)
+    }) {
+        saved.unwrap();
+    }
+    damage(&nodes.node(1));
+    for (rank, rebuilt) in (0..RANKS).zip(nodes.restart()) {
+        assert_eq!(rebuilt.unwrap()[0].part, rank == 1);
+    }
+}
+
+#[test]
 fn damage_that_a_rebuild_finds_is_rebuilt_with_it() {
     let mut nodes = Nodes::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
     nodes.save(LONG..LONG + 1);
