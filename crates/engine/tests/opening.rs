@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Tier, Version};
-use tierflow_store::{Faults, Options, Repository};
+use tierflow_store::{Faults, Options, Region, Repository, Snapshot};
 use tierflow_testing::copy_directory;
 
 /// So many tries are made of one read.
@@ -371,4 +371,16 @@ fn external_storage_that_could_not_be_marked_is_said_and_marked_later() {
         let elsewhere = builder().external(&home.far).build().unwrap();
         assert_eq!(elsewhere.latest(None) == Some(next), comes_back);
     }
+}
+
+#[test]
+fn a_version_without_bytes_is_read_by_an_engine_without_a_group() {
+    let home = home();
+    let far = Repository::open(&home.far, Options::default()).unwrap();
+    let regions = [Region::new("checkpoint", &[])];
+    far.save(&Snapshot::new(9, &regions)).unwrap();
+    drop(far);
+    let engine = plain().external(&home.far).build().unwrap();
+    assert_eq!(engine.restore_size(9).unwrap(), 0);
+    engine.restore(9, &mut []).unwrap();
 }

@@ -7,9 +7,12 @@ use tierflow_sync::model::Mutex;
 /// Least number of versions at which those that are gone are looked for.
 const LEAST: usize = 1024;
 
-/// The versions without bytes, if there may be any.
+/// The versions without bytes: those that this engine may take, and those that it found.
 #[derive(Debug, Default)]
-pub(crate) struct EmptyCheckpoints(Option<Mutex<EmptyVersions>>);
+pub(crate) struct EmptyCheckpoints {
+    are_allowed: bool,
+    known: Mutex<EmptyVersions>,
+}
 
 #[derive(Debug, Default)]
 struct EmptyVersions {
@@ -19,27 +22,26 @@ struct EmptyVersions {
 }
 
 impl EmptyCheckpoints {
-    /// Starts with no such version. `allowed`: true in a group, where some ranks may have nothing to save.
-    pub(crate) fn new(allowed: bool) -> Self {
-        Self(allowed.then(Mutex::default))
+    /// Starts with no such version. `are_allowed`: true in a group, where some ranks may have nothing to save.
+    pub(crate) fn new(are_allowed: bool) -> Self {
+        Self {
+            are_allowed,
+            known: Mutex::default(),
+        }
     }
 
     pub(crate) fn are_allowed(&self) -> bool {
-        self.0.is_some()
+        self.are_allowed
     }
 
     pub(crate) fn has(&self, version: Version) -> bool {
-        let known = self.0.as_ref();
-        known.is_some_and(|known| known.lock().versions.contains(&version))
+        self.known.lock().versions.contains(&version)
     }
 
     /// Notes whether a new version has bytes. Returns true if so many have none that those that are gone should be
     /// [forgotten](Self::retain).
     pub(crate) fn note(&self, version: Version, is_empty: bool) -> bool {
-        let Some(known) = &self.0 else {
-            return false;
-        };
-        let mut known = known.lock();
+        let mut known = self.known.lock();
         match is_empty {
             true => known.versions.insert(version),
             false => known.versions.remove(&version),
@@ -49,11 +51,9 @@ impl EmptyCheckpoints {
 
     /// Forgets the versions that are not held any more.
     pub(crate) fn retain(&self, is_held: impl Fn(Version) -> bool) {
-        if let Some(known) = &self.0 {
-            let mut known = known.lock();
-            known.versions.retain(|version| is_held(*version));
-            known.full = 2 * known.versions.len();
-        }
+        let mut known = self.known.lock();
+        known.versions.retain(|version| is_held(*version));
+        known.full = 2 * known.versions.len();
     }
 }
 
