@@ -229,11 +229,15 @@ impl<'a> Call<'a> {
             version,
             size,
         };
+        let core = shared.lock();
+        // Other calls find the version while this one waits for room.
+        if core.plan().is_new(version) {
+            shared.note(Some(&core), &mut new);
+        }
         let (ticket, grant) =
             self.engine
-                .ask_at_home(None, clock.last_ns(), version, size, deadline, asked)?;
+                .ask_at_home(Some(core), clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
-        shared.note(None, &mut new);
         clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);

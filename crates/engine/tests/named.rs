@@ -2,18 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod hanging;
 mod home;
+mod vaults;
 
+use hanging::Hanging;
 use home::home;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{
-    AfterRestore, Element, Engine, EngineBuilder, Error, Region, RegionInfo, RegionMut, Version,
+    AfterRestore, Element, Engine, EngineBuilder, Error, Region, RegionInfo, RegionMut, Tier,
+    Version,
 };
 use tierflow_store::{Options, Repository, Snapshot};
 use tierflow_testing::assert_matches;
+use vaults::Watched;
 
 const TEMPERATURE: [u64; 2] = [25, 41];
 /// Larger than a block of the files, and no multiple of one.
@@ -431,4 +437,35 @@ fn a_region_that_is_named_twice_has_its_outer_name_and_its_bytes() {
         engine.call().restore_regions(version, regions).unwrap();
         assert!(back == bytes);
     }
+}
+
+#[test]
+fn a_version_has_its_names_while_its_checkpoint_waits_for_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let vault = Watched::new(directory.path(), Hanging::default());
+    let engine = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
+    let tier = Tier::vault(Arc::clone(&vault) as _);
+    let engine = engine.tier(tier).build().unwrap();
+    vault.hold([0]);
+    let bytes = vec![7; 1 << 20];
+    let checkpoint =
+        |version, name| engine.checkpoint(version, &[Region::from(&bytes[..]).named(name)]);
+    checkpoint(0, "first").unwrap();
+    let name = || Some(engine.regions(9).ok()?.pop()?.name);
+    let first = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| checkpoint(9, "seed"));
+        let first = loop {
+            match name() {
+                None if !waits.is_finished() => std::thread::yield_now(),
+                first => break first,
+            }
+        };
+        vault.release_all();
+        waits.join().unwrap().unwrap();
+        first
+    });
+    assert_eq!(first.as_deref(), Some("seed"));
+    let used = checkpoint(9, "other");
+    assert_matches!(used, Err(Error::VersionUsed { version: 9 }));
+    assert_eq!(name(), first);
 }

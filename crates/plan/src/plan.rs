@@ -367,6 +367,13 @@ impl Plan {
         extents.filter_map(piece).collect()
     }
 
+    /// Returns true if a checkpoint may have this number, as no version has it, and none that was discarded had it.
+    #[must_use]
+    pub fn is_new(&self, version: Version) -> bool {
+        let ledger = self.ledger();
+        !ledger.records.contains_key(&version) && !ledger.discarded.contains(version)
+    }
+
     /// Returns why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {

@@ -1,4 +1,8 @@
 //! A vault that hangs when it is asked for some versions.
+#![allow(
+    dead_code,
+    reason = "it serves several tests, and not all of them use all of it"
+)]
 
 use super::vaults::{Call, Watch};
 use std::collections::BTreeSet;

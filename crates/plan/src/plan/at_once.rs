@@ -19,8 +19,7 @@ impl Plan {
         }
         let reserved = fastest.space.reserved(size);
         let offset = fastest.space.gap(reserved)?;
-        let is_new = !ledger.records.contains_key(&version) && !ledger.discarded.contains(version);
-        is_new.then_some(Place {
+        self.is_new(version).then_some(Place {
             tier: TierId::FASTEST,
             offset,
             size,

@@ -67,7 +67,7 @@ impl Plan {
         if size == 0 {
             return Some(Refusal::Empty);
         }
-        if ledger.records.contains_key(&version) || ledger.discarded.contains(version) {
+        if !self.is_new(version) {
             return Some(Refusal::VersionUsed);
         }
         let count = if in_place { 1 } else { ledger.tiers.len() };
