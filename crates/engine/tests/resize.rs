@@ -98,6 +98,33 @@ fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
 }
 
 #[test]
+fn a_resize_waits_for_another_no_longer_than_wanted() {
+    let device = open(Choice::Host).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(4 * MIB)
+        .host_cache(4 * MIB)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    let slot = engine.call().produce(1, MIB).unwrap();
+    let limit = || engine.metrics().tiers[0].limit;
+    let whole = limit();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| engine.resize(Cache::Device, 0, LONG));
+        while limit() == whole {
+            std::thread::yield_now();
+        }
+        let late = engine.resize(Cache::Host, MIB, Duration::from_millis(20));
+        assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+        assert!(!first.is_finished());
+        drop(slot);
+        first.join().unwrap().unwrap();
+    });
+    engine.resize(Cache::Host, MIB, LONG).unwrap();
+}
+
+#[test]
 fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
     let device = host::open(host::Options::default().device_bytes(8 << 20)).unwrap();
     let scratch = tempfile::tempdir().unwrap();

@@ -48,6 +48,17 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         })
     }
 
+    /// Waits as [`lock`](Self::lock) does, at most until `deadline`.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[track_caller]
+    pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T, RANK>> {
+        let held = HeldRank::in_order();
+        let value = self.0.try_lock_until(deadline)?;
+        Some(MutexGuard { value, _held: held })
+    }
+
     /// Returns true if a thread holds the lock now. A thread that times its wait for the lock asks this before.
     #[inline]
     pub fn is_locked(&self) -> bool {

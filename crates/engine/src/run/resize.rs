@@ -17,7 +17,15 @@ impl EngineCore {
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {
         // A deadline beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(patience);
-        let mut resized = self.resized.lock();
+        let late = || {
+            let what = Awaited::Resize(self.tiers[tier.0].kind.name());
+            Error::TimedOut { what, patience }
+        };
+        let resized = match deadline {
+            Some(deadline) => self.resized.try_lock_until(deadline),
+            None => Some(self.resized.lock()),
+        };
+        let mut resized = resized.ok_or_else(late)?;
         resized.is = true;
         let (capacity, before) = {
             let tiers = self.lock().plan().statistics().tiers;
@@ -47,8 +55,7 @@ impl EngineCore {
         self.lock().calls.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
-            let what = Awaited::Resize(self.tiers[tier.0].kind.name());
-            return Err(Error::TimedOut { what, patience });
+            return Err(late());
         }
         resized.owed.remove(&tier.0);
         if limit >= memory {
