@@ -121,7 +121,7 @@ pub trait Target: Send {
     }
 }
 
-/// Calls an end of a copy. Its errors and its panics are failures of this end.
+/// Calls an end of a copy. An error or a panic of the end is its failure.
 pub(crate) fn call<T>(
     end: FailedEnd,
     call: impl FnOnce() -> Result<T>,

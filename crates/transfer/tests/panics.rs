@@ -1,4 +1,4 @@
-//! An end of a copy that panics is the end that failed.
+//! The end of a copy that panics has failed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -117,27 +117,18 @@ fn on_device(machine: &Machine) -> Vec<u64> {
 /// The program hints each reading when the one before is over, so the device shows the versions that the plan expects after the hinted one.
 #[test]
 fn readings_behind_a_hint_for_the_next_one_are_predicted() {
-    readings_are_predicted_behind(Machine::hint);
-}
-
-#[test]
-fn readings_behind_a_hint_put_in_front_are_predicted() {
-    readings_are_predicted_behind(Machine::hint_next);
-}
-
-fn readings_are_predicted_behind(hint: fn(&mut Machine, Vec<u64>)) {
     let mut machine = Machine::new(&keeping(&[20, 400]));
     for version in 0..40 {
         machine.checkpoint(version, 5, false);
         machine.settle();
     }
     for version in (0..32).step_by(4) {
-        hint(&mut machine, vec![version]);
+        machine.hint(vec![version]);
         machine.settle();
         machine.restore(version, false);
         machine.settle();
     }
-    hint(&mut machine, vec![32]);
+    machine.hint(vec![32]);
     machine.settle();
     let hinted: Vec<_> = machine.plan().hinted().collect();
     assert_eq!(hinted, [32], "the application's hints");
@@ -148,6 +139,29 @@ fn readings_are_predicted_behind(hint: fn(&mut Machine, Vec<u64>)) {
     machine.settle();
     assert_eq!(machine.plan().hinted().collect::<Vec<_>>(), [2, 3, 32]);
     machine.read_back();
+}
+
+/// The program reads 12 versions twice in the same order, on a device for four, and hints each reading when the one before is over.
+#[test]
+fn a_second_pass_is_prefetched_behind_hints_for_the_next_one() {
+    for hint in [Machine::hint, Machine::hint_next] {
+        let mut machine = Machine::new(&keeping(&[20, 15, 400]));
+        for version in 0..12 {
+            machine.checkpoint(version, 5, false);
+            machine.settle();
+        }
+        let order = [7, 2, 11, 5, 0, 9, 3, 10, 1, 6, 4, 8];
+        let mut near = 0;
+        for (at, version) in order.into_iter().chain(order).enumerate() {
+            let is_near = machine.tiers_with(version)[0] == 0;
+            near += usize::from(at >= 18 && is_near);
+            hint(&mut machine, vec![version]);
+            machine.settle();
+            machine.restore(version, false);
+            machine.settle();
+        }
+        assert_eq!(near, 6);
+    }
 }
 
 /// The program reads the two newest of 12 versions again and again, and hints each reading when the one before is over. Both stay on a
