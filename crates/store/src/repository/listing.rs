@@ -431,8 +431,13 @@ fn record(
     Ok(Some(record))
 }
 
-/// Returns the rows of an index; none if the index is damaged or was removed.
+/// Returns the rows of an index; none if the index is damaged or was removed, or is longer than one can be.
 fn index(blobs: &dyn Blobs, rank: u32, path: &str, size: u64) -> Result<Vec<u8>> {
+    /// More than the head of an index takes, in bytes.
+    const HEAD: usize = 1 << 20;
+    if size > (MOST_ROWS * ROW + HEAD) as u64 {
+        return Ok(Vec::new());
+    }
     let Some(source) = blobs.open(path, size, size)? else {
         return Ok(Vec::new());
     };

@@ -411,5 +411,14 @@ mod tests {
         drop(repository);
         assert!(!std::fs::exists(&twins[0]).unwrap());
         assert_eq!(listed(&open(&here, &faults)), [0, 7, 8]);
+        // A twin that cannot be renamed stays if the closed segment is removed.
+        let third = directory.path().join("c");
+        let faults = Arc::<Faults>::default();
+        save(&open(&third, &faults), 0);
+        let twin = third.join(rank_name(0)).join(&twin);
+        std::fs::copy(&twins[1], &twin).unwrap();
+        faults.renames_fail.store(true, Ordering::Relaxed);
+        open(&third, &faults).remove(&[0].into()).unwrap();
+        assert!(std::fs::exists(&twin).unwrap());
     }
 }

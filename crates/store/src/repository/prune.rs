@@ -355,9 +355,16 @@ fn prune_catalog(
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
                 if records.len() == staying.len() && seen.details().damage.iter().all(is_lost) {
                     let directory = catalog.directory()?;
+                    // An open segment of the same number, beside a closed one, is another file.
+                    let twin = name.segment().map(Name::Twin);
+                    let is_alone = twin.is_none_or(|twin| !catalog.files.contains_key(&twin));
+                    let unpublished = || match is_alone {
+                        true => directory.remove(&name.unpublished()),
+                        false => Ok(()),
+                    };
                     let removed = directory
                         .remove(&name.published())
-                        .and_then(|()| directory.remove(&name.unpublished()));
+                        .and_then(|()| unpublished());
                     if removed.is_err() {
                         // All pieces are still where they were. The catalog lists the new segment only if it cannot be removed
                         // either.
