@@ -229,15 +229,21 @@ impl<'a> Call<'a> {
             version,
             size,
         };
-        let core = shared.lock();
-        // Other calls find the version while this one waits for room.
-        if core.plan().is_new(version) {
-            shared.note(Some(&core), &mut new);
+        // Other calls find the version while this one waits for room. A version that has bytes but no names looks the same before it is noted.
+        let is_plain = !is_empty && new.layout.is_none();
+        let core = (!is_plain).then(|| shared.lock());
+        if let Some(core) = &core
+            && core.plan().is_new(version)
+        {
+            shared.note(Some(core), &mut new);
         }
         let (ticket, grant) =
             self.engine
-                .ask_at_home(Some(core), clock.last_ns(), version, size, deadline, asked)?;
+                .ask_at_home(core, clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
+        if is_plain {
+            shared.note(None, &mut new);
+        }
         clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);

@@ -287,19 +287,22 @@ mod tests {
     use std::time::Duration;
     use tierflow_device::{Choice, open};
 
-    /// A loan queues its event for the thread that has the lock; a restore waits for the lock itself.
+    /// A checkpoint queues its event for the thread that has the lock; a restore waits for the lock itself.
     #[test]
     fn a_wait_for_the_lock_has_its_name() {
         let device = open(Choice::Host).unwrap();
         let engine = Engine::builder(&device).host_cache(1 << 20);
         let engine = engine.build().unwrap();
-        let produce = |version| engine.call().produce(version, 100).unwrap().commit();
+        let checkpoint = |version| {
+            let regions = [Region::from(&[1_u8; 100][..])];
+            engine.checkpoint(version, &regions).unwrap();
+        };
         let restore = |version| {
             let mut bytes = [0_u8; 100];
             let mut regions = [RegionMut::from(&mut bytes[..])];
             engine.restore(version, &mut regions).unwrap();
         };
-        let calls: [&(dyn Fn(u64) + Sync); 2] = [&produce, &restore];
+        let calls: [&(dyn Fn(u64) + Sync); 2] = [&checkpoint, &restore];
         for call in calls {
             let before = engine.metrics().times(Cause::Lock).count;
             // A thread may begin after the lock is free again.
