@@ -34,7 +34,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
         .tier(Tier::device(32 * MIB).growth(DeviceGrowth::IncrementalVmm {
             chunk: Some(4 * MIB),
         }))
-        .host_cache(32 * MIB)
+        .host_cache(64 * MIB)
         .scratch(scratch.path())
         .build()
         .unwrap();
