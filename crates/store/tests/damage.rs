@@ -213,6 +213,11 @@ fn a_file_of_another_rank_is_damage() {
             repository.save(&Snapshot::new(version, &regions)).unwrap();
         }
     }
+    let sound = Repository::read_only(home.path(), Options::default().rank(1, 2)).unwrap();
+    assert_eq!(
+        (sound.own_pieces().unwrap().len(), sound.damage()),
+        (2, Vec::new())
+    );
     let [own, others] = ["rank-0", "rank-1"].map(|rank| home.path().join(rank));
     for name in ["v00000000000000000001.tfc", "s00000000000000000001.tfs"] {
         std::fs::copy(others.join(name), own.join(name)).unwrap();

@@ -324,10 +324,13 @@ fn walk(
         };
         let found = match found {
             None => continue,
-            Some(Found::Record(head)) if head.rank != rank => Found::Damage {
-                offset: head.position,
-                what: OF_ANOTHER_RANK,
-            },
+            // The lists of a segment name no rank.
+            Some(Found::Record(head)) if head.rank != rank && head.kind != Kind::Index => {
+                Found::Damage {
+                    offset: head.position,
+                    what: OF_ANOTHER_RANK,
+                }
+            }
             Some(found) => found,
         };
         each(found, scanner.at())?;
