@@ -84,10 +84,10 @@ fn a_full_disk_can_be_left() {
     (20..24).for_each(|version| save(&repository, version, LARGE));
     // As a crash leaves it: the segment is still open.
     let segment = home.path().join("rank-0/s00000000000000000001.open");
-    let left = std::fs::read(&segment).unwrap();
+    let left = fs::read(&segment).unwrap();
     drop(repository);
-    std::fs::remove_file(segment.with_extension("tfs")).unwrap();
-    std::fs::write(&segment, left).unwrap();
+    fs::remove_file(segment.with_extension("tfs")).unwrap();
+    fs::write(&segment, left).unwrap();
     faults.full.store(true, Ordering::Relaxed);
     let repository = Repository::open(home.path(), options()).unwrap();
     assert_eq!(numbers(&repository).len(), 24);
@@ -108,7 +108,7 @@ fn a_full_disk_can_be_left() {
 
 /// Bytes of the disk that a rank's files take, what is set aside for them included.
 fn used(directory: &Path, rank: u32) -> u64 {
-    let files = std::fs::read_dir(directory.join(format!("rank-{rank}"))).unwrap();
+    let files = fs::read_dir(directory.join(format!("rank-{rank}"))).unwrap();
     let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
     512 * blocks.sum::<u64>()
 }
