@@ -172,7 +172,10 @@ fn a_member_that_cannot_store_the_manifest_keeps_nobody_waiting() {
     std::fs::create_dir_all(home.path().join(manifest)).unwrap();
     let protected = group.protect(1, 1, u64::MAX, Duration::from_secs(20));
     assert!(
-        matches!(protected[..], [Ok(()), Err(Error::Io { .. }), Ok(())]),
+        matches!(
+            protected[..],
+            [Ok(()), Err(Error::Unstored { rank: 1, .. }), Ok(())]
+        ),
         "{protected:?}"
     );
 }
