@@ -133,7 +133,7 @@ calls! {
     "says all versions": "Engine::versions", "Engine.versions", "tf_versions", "Engine::versions", "tf_versions", "tf_versions";
     "says what cannot be read, or is lost": "Engine::damage Engine::reports", "Engine.damage Engine.losses", "tf_report", "Engine::report",
         "tf_report", "tf_report";
-    "takes memory from a cache": "Engine::resize", "Engine.resize_device_cache Engine.resize_host_cache",
+    "takes memory from a cache": "Engine::resize Call::resize", "Engine.resize_device_cache Engine.resize_host_cache",
         "tf_resize_device_cache tf_resize_host_cache", "Engine::resize_device_cache Engine::resize_host_cache",
         "tf_resize_device_cache tf_resize_host_cache", "tf_resize_host_cache";
     "makes a version durable before the job goes": "Engine::suspend", "Engine.suspend", "tf_suspend tf_suspend_to",

@@ -102,13 +102,13 @@ mod tests {
     use super::super::super::housekeeping::Housekeeping;
     use super::*;
     use crate::Engine;
+    use std::sync::OnceLock;
     use tierflow_device::host;
     use tierflow_peers::Part;
-    use tierflow_sync::Mutex;
 
     /// Memory of peers whose thread cannot be started. Keeps the engine's housekeeping.
     #[derive(Debug)]
-    struct Unstarted(MemoryMedium, Mutex<Option<Arc<Housekeeping>>>);
+    struct Unstarted(MemoryMedium, OnceLock<Arc<Housekeeping>>);
 
     impl PeerMemory for Unstarted {
         fn medium(&self) -> &MemoryMedium {
@@ -124,7 +124,7 @@ mod tests {
         }
 
         fn start(&self, shared: &Arc<EngineCore>, _: TierId) -> Result<JoinHandle<()>> {
-            *self.1.lock() = Some(Arc::clone(&shared.housekeeping));
+            self.1.get_or_init(|| Arc::clone(&shared.housekeeping));
             Err(Error::Internal { what: "a test" })
         }
     }
@@ -134,12 +134,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let device = host::open(host::Options::default()).unwrap();
         let medium = MemoryMedium::of_peers(device.alloc(1 << 20).unwrap());
-        let peers = Arc::new(Unstarted(medium, Mutex::default()));
+        let peers = Arc::new(Unstarted(medium, OnceLock::new()));
         let tier = Tier(AnyTier::Peers(Arc::clone(&peers) as _));
         let builder = Engine::builder(&device).tier(tier);
         builder.node_local(directory.path()).build().unwrap_err();
-        let housekeeping = peers.1.lock().take().unwrap();
-        assert_eq!(Arc::strong_count(&housekeeping), 1);
+        let housekeeping = peers.1.get().unwrap();
+        assert_eq!(Arc::strong_count(housekeeping), 1);
     }
 
     #[test]
