@@ -257,7 +257,7 @@ fn a_removal_relies_on_no_record_of_another_rank_that_is_not_synchronised() {
         let newest = Retention::newest(1);
         let failed = [
             ranks[1].prune(&newest).err(),
-            ranks[1].remove(&[1].into()).err(),
+            ranks[1].remove(&[0, 1].into()).err(),
         ];
         faults[1].syncs_fail.store(false, Ordering::Relaxed);
         let there = ranks[1].own_pieces().unwrap();

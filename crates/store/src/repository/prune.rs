@@ -56,7 +56,7 @@ impl Repository {
                 bytes
             }
             None => {
-                self.sync_others(&state)?;
+                self.sync_others(self.relied_on(&state, &stays))?;
                 let mut bytes = 0;
                 for (rank, owned) in &self.owned {
                     let none = BTreeSet::new();
@@ -149,7 +149,8 @@ impl Repository {
         if let Some(blobs) = self.blobs() {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
-            self.sync_others(&self.state())?;
+            let files = self.relied_on(&self.state(), &stays);
+            self.sync_others(files)?;
             // A batch that is being written may hang. Only the versions that share its segment wait for it.
             let is_shared = match self.prune_beside_batches(versions) {
                 Err(Error::Full { .. }) => true,
@@ -170,21 +171,34 @@ impl Repository {
         Ok(())
     }
 
-    /// Makes the records of other ranks durable that this process knows. A rank's records are listed once they are written, so a
-    /// version that a removal relies on may still be on its way to the disk. On a network file system only the writer's own
+    /// Returns the files of other ranks whose records a removal relies on: all that are still written to, if no two whole versions stay. A rank's
+    /// records are listed once they are written, so the only version that stays may still be on its way to the disk. Of two, the older one was
+    /// whole before the newer one was.
+    fn relied_on(&self, state: &State, stays: &dyn Fn(u64) -> bool) -> Vec<(u32, Vec<String>)> {
+        let whole = state.candidates(None);
+        let mut left = whole.filter(|&version| stays(version) && state.has_all(version).is_some());
+        if self.options.ranks == 1 || left.nth(1).is_some() {
+            return Vec::new();
+        }
+        let others = state.catalogs.iter();
+        let others = others.filter(|(rank, _)| !self.owned.contains_key(rank));
+        let files = others.map(|(rank, catalog)| {
+            let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
+            (*rank, open.map(|(name, _)| name.unpublished()).collect())
+        });
+        files.collect()
+    }
+
+    /// Makes files of other ranks, and the names in their directories, durable. On a network file system only the writer's own
     /// synchronisation waits for the server, but the writer's node sends again what a server lost: such a record is lost only if
     /// both fail together.
-    fn sync_others(&self, state: &State) -> Result<()> {
-        let Some(top) = self.directories().filter(|_| self.options.ranks > 1) else {
+    fn sync_others(&self, files: Vec<(u32, Vec<String>)>) -> Result<()> {
+        let Some(top) = self.directories() else {
             return Ok(());
         };
-        let others = state.catalogs.iter();
-        for (rank, catalog) in others.filter(|(rank, _)| !self.owned.contains_key(rank)) {
-            let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
-            let synced = top.sub(&rank_name(*rank), false).and_then(|directory| {
-                directory.sync_with(open.map(|(name, _)| name.unpublished()))
-            });
-            match synced {
+        for (rank, names) in files {
+            let directory = top.sub(&rank_name(rank), false);
+            match directory.and_then(|directory| directory.sync_with(names.into_iter())) {
                 // The directory was removed, and the versions with it.
                 Err(
                     Error::Vanished { .. }
