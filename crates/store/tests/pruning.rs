@@ -299,3 +299,22 @@ fn a_segment_stays_if_a_record_that_must_stay_is_not_found_in_it() {
     assert!(files.any(|bytes| payload(&bytes).is_some()));
     assert_eq!(repository.damage().len(), 1);
 }
+
+/// The segment is rewritten, as version 1 stays. One of its two names cannot be removed.
+#[test]
+fn a_segment_that_cannot_be_removed_keeps_its_records() {
+    let home = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let open = || Repository::open(home.path(), Options::default().faults(Arc::clone(&faults)));
+    let repository = open().unwrap();
+    (0..2).for_each(|version| save(&repository, version, 5_000));
+    drop(repository);
+    let repository = open().unwrap();
+    let segment = home.path().join("rank-0/s00000000000000000001.open");
+    faults.keep_file(Some(&segment));
+    repository.remove(&[0].into()).unwrap_err();
+    drop(repository);
+    let repository = open().unwrap();
+    version_of(&repository, 1, 5_000);
+    assert_eq!(repository.damage(), []);
+}

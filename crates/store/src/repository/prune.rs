@@ -372,13 +372,16 @@ fn prune_catalog(
                     // An open segment of the same number, beside a closed one, is another file.
                     let twin = name.segment().map(Name::Twin);
                     let is_alone = twin.is_none_or(|twin| !catalog.files.contains_key(&twin));
-                    let unpublished = || match is_alone {
-                        true => directory.remove(&name.unpublished()),
-                        false => Ok(()),
+                    let (own, other) = match seen.published {
+                        true => (
+                            name.published(),
+                            Some(name.unpublished()).filter(|_| is_alone),
+                        ),
+                        false => (name.unpublished(), Some(name.published())),
                     };
-                    let removed = directory
-                        .remove(&name.published())
-                        .and_then(|()| unpublished());
+                    // The name that has the records goes last, so they are still there if a removal fails.
+                    let mut names = other.into_iter().chain([own]);
+                    let removed = names.try_for_each(|name| directory.remove(&name));
                     if removed.is_err() {
                         // All pieces are still where they were. The catalog lists the new segment only if it cannot be removed
                         // either.
