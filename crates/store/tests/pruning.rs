@@ -300,7 +300,7 @@ fn a_segment_stays_if_a_record_that_must_stay_is_not_found_in_it() {
     assert_eq!(repository.damage().len(), 1);
 }
 
-/// The segment is rewritten, as version 1 stays. One of its two names cannot be removed.
+/// The segment is rewritten, as version 1 stays, and the second of its two names cannot be removed.
 #[test]
 fn a_segment_that_cannot_be_removed_keeps_its_records() {
     let home = tempfile::tempdir().unwrap();
