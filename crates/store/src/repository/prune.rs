@@ -171,13 +171,13 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the files of other ranks whose records a removal relies on: all that are still written to, if no two whole versions stay. A rank's
+    /// Returns the files of other ranks whose records a removal relies on: all that are still written to, if one whole version stays. A rank's
     /// records are listed once they are written, so the only version that stays may still be on its way to the disk. Of two, the older one was
-    /// whole before the newer one was.
+    /// whole before the newer one was. If none stays, the removal relies on nothing.
     fn relied_on(&self, state: &State, stays: &dyn Fn(u64) -> bool) -> Vec<(u32, Vec<String>)> {
         let whole = state.candidates(None);
-        let mut left = whole.filter(|&version| stays(version) && state.has_all(version).is_some());
-        if self.options.ranks == 1 || left.nth(1).is_some() {
+        let left = whole.filter(|&version| stays(version) && state.has_all(version).is_some());
+        if self.options.ranks == 1 || left.take(2).count() != 1 {
             return Vec::new();
         }
         let others = state.catalogs.iter();
