@@ -122,6 +122,11 @@ fn a_resize_waits_for_another_no_longer_than_wanted() {
         }
         let late = engine.resize(Cache::Host, MIB, Duration::from_millis(20));
         assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+        let interrupted = engine.call().unless(&|| true).resize(Cache::Host, MIB);
+        assert!(
+            matches!(interrupted, Err(Error::Interrupted)),
+            "{interrupted:?}"
+        );
         assert!(!first.is_finished());
         drop(slot);
         first.join().unwrap().unwrap();

@@ -14,11 +14,17 @@ impl EngineCore {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once nothing lies there, or makes more memory usable again.
     /// Returns the bytes that the tier may use now. Waits until `deadline` at most.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, deadline: Deadline<'_>) -> Result<u64> {
-        let resized = match deadline.at() {
-            Some(at) => self.resized.try_lock_until(at),
-            None => Some(self.resized.lock()),
+        let mut resized = loop {
+            let resized = match deadline.next_look() {
+                Some(look) => self.resized.try_lock_until(look),
+                None => Some(self.resized.lock()),
+            };
+            match resized {
+                Some(resized) => break resized,
+                None if deadline.goes_on() => {}
+                None => return Err(deadline.passed()),
+            }
         };
-        let mut resized = resized.ok_or_else(|| deadline.passed())?;
         let is_first = resized.tiers.insert(tier.0);
         let (capacity, before) = {
             let tiers = self.lock().plan().statistics().tiers;
