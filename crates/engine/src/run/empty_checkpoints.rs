@@ -2,6 +2,7 @@
 
 use crate::Version;
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use tierflow_sync::model::Mutex;
 
 /// Least number of versions at which those that are gone are looked for.
@@ -11,7 +12,8 @@ const LEAST: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct EmptyCheckpoints {
     are_allowed: bool,
-    known: Mutex<EmptyVersions>,
+    /// Made with the first such version: most engines have none, and their calls take no lock here.
+    known: OnceLock<Mutex<EmptyVersions>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ impl EmptyCheckpoints {
     pub(crate) fn new(are_allowed: bool) -> Self {
         Self {
             are_allowed,
-            known: Mutex::default(),
+            known: OnceLock::new(),
         }
     }
 
@@ -35,13 +37,21 @@ impl EmptyCheckpoints {
     }
 
     pub(crate) fn has(&self, version: Version) -> bool {
-        self.known.lock().versions.contains(&version)
+        let known = self.known.get();
+        known.is_some_and(|known| known.lock().versions.contains(&version))
     }
 
     /// Notes whether a new version has bytes. Returns true if so many have none that those that are gone should be
     /// [forgotten](Self::retain).
     pub(crate) fn note(&self, version: Version, is_empty: bool) -> bool {
-        let mut known = self.known.lock();
+        let known = match is_empty {
+            true => Some(self.known.get_or_init(Mutex::default)),
+            false => self.known.get(),
+        };
+        let Some(known) = known else {
+            return false;
+        };
+        let mut known = known.lock();
         match is_empty {
             true => known.versions.insert(version),
             false => known.versions.remove(&version),
@@ -51,9 +61,11 @@ impl EmptyCheckpoints {
 
     /// Forgets the versions that are not held any more.
     pub(crate) fn retain(&self, is_held: impl Fn(Version) -> bool) {
-        let mut known = self.known.lock();
-        known.versions.retain(|version| is_held(*version));
-        known.full = 2 * known.versions.len();
+        if let Some(known) = self.known.get() {
+            let mut known = known.lock();
+            known.versions.retain(|version| is_held(*version));
+            known.full = 2 * known.versions.len();
+        }
     }
 }
 
